@@ -1,0 +1,173 @@
+"""Putting gates on a model and taking them off again, in place and without a trace.
+
+PyTorch's parametrizations do the work; this file adds what they leave to the caller: weights that
+several modules share, recurrent layers, and copies of a model that must not share a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from prunus.errors import AttachError
+from prunus.gates.base import Gate
+from prunus.selection import Candidate
+
+
+def check_attachable(model: nn.Module) -> None:
+    """Raise unless `model` is a plain module that no method works on yet."""
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel) or hasattr(
+        model, "_orig_mod"
+    ):
+        raise AttachError(
+            f"the model is wrapped already ({type(model).__name__}): attach to the plain model "
+            "first, then wrap it in DDP or torch.compile"
+        )
+    attached = gated_parameters(model)
+    if attached:
+        raise AttachError(
+            f"the model is already under a method: {next(iter(attached))} has a gate. Call "
+            "prunus.strip(model) to keep the sparse weights, or the method's remove() to go back"
+        )
+
+
+def attach(candidate: Candidate, gate: Gate) -> Gate:
+    """Put `gate` on a parameter, in every module that uses it."""
+    for _, module, attribute in candidate.owners:
+        parametrize.register_parametrization(module, attribute, gate, unsafe=True)
+        if isinstance(module, nn.RNNBase):
+            _adapt_recurrent(module)
+    return gate
+
+
+def gated_parameters(model: nn.Module) -> dict[str, tuple[Gate, nn.Parameter]]:
+    """Gate and trained weight by parameter name (of the plain model), shared ones once."""
+    found: dict[str, tuple[Gate, nn.Parameter]] = {}
+    seen: set[int] = set()
+    for name, module, attribute in _gated(model):
+        gate, weight = gate_of(module, attribute)
+        if id(gate) not in seen:
+            seen.add(id(gate))
+            found[name] = (gate, weight)
+    return found
+
+
+def gate_of(module: nn.Module, attribute: str) -> tuple[Gate, nn.Parameter]:
+    """The gate on `module.attribute` and the weight under it."""
+    parametrizations = cast(nn.ModuleDict, module.parametrizations)
+    pair = cast(Any, parametrizations[attribute])
+    return pair[0], pair.original
+
+
+def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer by the name it has without gates, shared ones once.
+
+    The tensors are the live ones: for a gated parameter, the weight that is trained.
+    """
+    gates = {id(gate) for gate, _ in gated_parameters(model).values()}
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Gate | parametrize.ParametrizationList):
+            continue
+        own = dict(module.named_parameters(recurse=False))
+        transient = module._non_persistent_buffers_set
+        own |= {k: b for k, b in module.named_buffers(recurse=False) if k not in transient}
+        if parametrize.is_parametrized(module):
+            for attribute, pair in cast(nn.ModuleDict, module.parametrizations).items():
+                if id(cast(Any, pair)[0]) in gates:
+                    own[attribute] = cast(Any, pair).original
+        for attribute, tensor in own.items():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                tensors[f"{path}.{attribute}" if path else attribute] = tensor
+    return tensors
+
+
+def strip(model: nn.Module) -> nn.Module:
+    """Make the masks permanent: plain modules with zeros in place, no trace of Prunus.
+
+    Works in place on any model that carries gates, also on a `deepcopy` of one, and returns it. The
+    parameters stay the same objects, so optimisers stay valid; but nothing protects the zeros in
+    training any more.
+    """
+    for gate, _ in gated_parameters(model).values():
+        gate.hard = True
+    _detach(model, keep_gated=True)
+    return model
+
+
+def remove(model: nn.Module) -> nn.Module:
+    """Take the gates off and leave the dense weights under them, in place."""
+    _detach(model, keep_gated=False)
+    return model
+
+
+@contextmanager
+def hard(model: nn.Module) -> Iterator[nn.Module]:
+    """Within this context `model` computes with its binary masks."""
+    gates = [gate for gate, _ in gated_parameters(model).values()]
+    before = [gate.hard for gate in gates]
+    for gate in gates:
+        gate.hard = True
+    try:
+        yield model
+    finally:
+        for gate, was_hard in zip(gates, before, strict=True):
+            gate.hard = was_hard
+
+
+def _gated(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    for path, module in model.named_modules():
+        if parametrize.is_parametrized(module):
+            for attribute, pair in cast(nn.ModuleDict, module.parametrizations).items():
+                if isinstance(cast(Any, pair)[0], Gate):
+                    yield f"{path}.{attribute}" if path else attribute, module, attribute
+
+
+def _detach(model: nn.Module, keep_gated: bool) -> None:
+    # With shared weights the first removal writes the gated weight into the shared parameter; the
+    # others must then leave it as it is.
+    written: set[int] = set()
+    for _, module, attribute in list(_gated(model)):
+        _own_class(module)
+        weight = gate_of(module, attribute)[1]
+        keep = keep_gated and id(weight) not in written
+        parametrize.remove_parametrizations(module, attribute, leave_parametrized=keep)
+        written.add(id(weight))
+        if isinstance(module, nn.RNNBase):
+            setattr(module, attribute, weight)  # refreshes the layer's own list of weights
+
+
+def _own_class(module: nn.Module) -> None:
+    # Parametrizing gives a module a class of its own, but its deepcopies share that class, and
+    # removing the parametrization of one of them would delete the property under all of them.
+    cls = type(module)
+    contents = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+    module.__class__ = type(cls.__name__, cls.__bases__, contents)
+
+
+def _adapt_recurrent(module: nn.RNNBase) -> None:
+    # Recurrent layers keep a list of their weights, made anew in each forward pass when these
+    # change. With gates they always change, and stay in the list as parts of an autograd graph,
+    # which cannot be copied: so copies are made without the list. It reads each weight several
+    # times, so the gated weights are cached for the duration of a forward pass.
+    cls: Any = type(module)
+    if "_prunus_adapted" in vars(cls):
+        return
+    forward, copy = cls.forward, cls.__deepcopy__
+
+    def cached_forward(self: nn.RNNBase, *args: Any, **kwargs: Any) -> Any:
+        with parametrize.cached():
+            return forward(self, *args, **kwargs)
+
+    def deepcopy_without_list(self: nn.RNNBase, memo: dict[int, Any]) -> Any:
+        self._flat_weights = [None] * len(self._flat_weights_names)
+        return copy(self, memo)
+
+    cls._prunus_adapted = True
+    cls.forward, cls.__deepcopy__ = cached_forward, deepcopy_without_list

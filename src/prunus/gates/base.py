@@ -1,0 +1,39 @@
+"""The gate: a parametrization `w -> g(w)` of one weight tensor."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+
+class Gate(nn.Module):
+    """Base of all gates.
+
+    A gate maps the weight `w` that is trained to the weight the network computes with. Every gate
+    knows the binary mask it stands for, and can compute with that mask alone (`hard`).
+    """
+
+    hard: bool = False
+    """While true, the gate multiplies by its binary mask instead of anything softer."""
+
+    scale: float = 1.0
+    """Factor on every weight that is kept; folded into the weights when the gate is stripped."""
+
+    def mask(self) -> Tensor:
+        """The binary mask `m` as a bool tensor of the weight's shape."""
+        raise NotImplementedError
+
+    def soft_mask(self) -> Tensor:
+        """What the gate multiplies by now, one value per gate; the mask itself if it is binary."""
+        return self.mask().float()
+
+    def __call__(self, w: Tensor) -> Tensor:
+        return cast(Tensor, super().__call__(w))
+
+
+def masked(w: Tensor, mask: Tensor, scale: float = 1.0) -> Tensor:
+    """`scale * m * w`, exactly zero where the mask is False, whatever `w` holds there."""
+    kept = torch.where(mask, w, w.new_zeros(()))
+    return kept if scale == 1.0 else kept * scale

@@ -1,0 +1,80 @@
+"""How many weights share one gate: a gate's score broadcasts against a view of its weight."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from prunus.errors import SettingError
+from prunus.selection import Candidate
+
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+Granularity = str | tuple[int, int]
+"""`"weight"`, `"kernel"`, `"filter"` (also: neuron, row), or a block `(outputs, inputs)`."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`(weight.view(view) * score).view(weight)` is the gated weight."""
+
+    weight: tuple[int, ...]
+    view: tuple[int, ...]
+    score: tuple[int, ...]
+
+    @property
+    def weights_per_gate(self) -> int:
+        return math.prod(self.view) // max(1, math.prod(self.score))
+
+
+def layout(candidate: Candidate, granularity: Granularity) -> Layout:
+    """The layout of one weight tensor, or an error if blocks do not fit it."""
+    shape = tuple(candidate.parameter.shape)
+    sizes, roles = _axes(candidate.module, shape)
+    share = _share(granularity)
+    view: list[int] = []
+    score: list[int] = []
+    for size, role in zip(sizes, roles, strict=True):
+        block = share.get(role, 1) or size  # 0 stands for the whole axis
+        if size % block:
+            raise SettingError(
+                f"granularity={granularity}: blocks of {block} do not divide the {size} "
+                f"{role}puts of {candidate.name} (shape {shape}); choose a block size that does, "
+                "or select other weights"
+            )
+        if block in (1, size):
+            view.append(size)
+            score.append(size if block == 1 else 1)
+        else:
+            view += [size // block, block]
+            score += [size // block, 1]
+    return Layout(shape, tuple(view), tuple(score))
+
+
+def _share(granularity: Granularity) -> dict[str, int]:
+    """Along each axis, how many weights share a gate (0: all of them)."""
+    if granularity == "weight":
+        return {}
+    if granularity == "kernel":
+        return {"kernel": 0}
+    if granularity == "filter":
+        return {"in": 0, "kernel": 0}
+    if isinstance(granularity, tuple | list) and len(granularity) == 2:
+        out, into = granularity
+        if all(isinstance(n, int) and n > 0 for n in (out, into)):
+            return {"out": out, "in": into, "kernel": 0}
+    raise SettingError(
+        f"granularity={granularity!r} is not one of 'weight', 'kernel', 'filter' or a block "
+        "(outputs, inputs) of two positive integers"
+    )
+
+
+def _axes(module: nn.Module, shape: tuple[int, ...]) -> tuple[list[int], list[str]]:
+    """Sizes and roles of a weight's axes; what is not a convolution counts as (out, in, ...)."""
+    kernel = ["kernel"] * (len(shape) - 2)
+    if isinstance(module, TRANSPOSED):  # stored as (in, out / groups, *kernel)
+        sizes = [module.groups, shape[0] // module.groups, *shape[1:]]
+        return sizes, ["group", "in", "out", *kernel]
+    return list(shape), ["out", "in", *kernel][: len(shape)]

@@ -1,0 +1,117 @@
+"""The gate of Continuous Sparsification: `w -> c * sigmoid(beta * s) * w`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from prunus.gates.base import Gate, masked
+from prunus.gates.granularity import Layout
+
+
+class SigmoidGate(Gate):
+    """A soft gate with a learned score `s`, hardened by raising its temperature `beta`.
+
+    The score is float32 (or wider, if the weight is) and has the layout's shape; `scale` is the
+    factor `c`. The temperature is a buffer: changing it recompiles nothing, `state_dict` has it.
+    """
+
+    temperature: Tensor
+
+    def __init__(
+        self, weight: Tensor, layout: Layout, mask_init: float, scale: float, penalised: bool
+    ) -> None:
+        super().__init__()
+        self.layout = layout
+        self.scale = scale
+        self.penalised = penalised
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        if layout.score == layout.weight:  # full_like keeps the memory format
+            score = torch.full_like(weight, mask_init, dtype=dtype)
+        else:
+            score = torch.full(layout.score, mask_init, dtype=dtype, device=weight.device)
+        self.score = nn.Parameter(score.detach())
+        self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
+        self._forward_l1: tuple[Tensor, int, list[bool]] | None = None
+
+    def forward(self, w: Tensor) -> Tensor:
+        gated: Tensor
+        if self.hard:
+            return masked(w, self.mask(), self.scale)
+        v, s, beta = w.view(self.layout.view), self.score, self.temperature
+        if self.penalised and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            used: list[bool] = []
+            gated, l1 = _SigmoidGate.apply(v, s, beta, self.scale, used)
+            self._forward_l1 = (l1, s._version, used)
+        else:
+            gated, _ = _SigmoidGate.apply(v, s, beta, self.scale, None)
+        return gated.reshape(w.shape).to(w.dtype)
+
+    def l1(self) -> Tensor:
+        """`||sigmoid(beta*s)||_1` over all weights of this gate, differentiable.
+
+        The forward pass has the soft mask in its hands anyway: the sum is taken there, and its
+        gradient rides on the gate's own backward pass. Only when that sum is out of date (no
+        forward pass since the score changed, or a backward pass used it) is it computed here.
+        """
+        latest, self._forward_l1 = self._forward_l1, None
+        if latest is not None and torch.is_grad_enabled():
+            l1, version, used = latest
+            if version == self.score._version and not used:
+                return l1
+        return self.soft_mask().sum() * self.layout.weights_per_gate
+
+    def soft_mask(self) -> Tensor:
+        """`sigmoid(beta*s)`, one value per gate."""
+        return torch.sigmoid(self.score * self.temperature)
+
+    def mask(self) -> Tensor:
+        # H(s): decided by the sign of s, never by a sigmoid that underflows.
+        return (self.score > 0).expand(self.layout.view).reshape(self.layout.weight)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A tensor inside an autograd graph can be neither copied nor saved.
+        return {**self.__dict__, "_forward_l1": None}
+
+
+class _SigmoidGate(torch.autograd.Function):
+    """`c * sigmoid(beta*s) * w` and `||sigmoid(beta*s)||_1` in one pass each way.
+
+    Saves nothing but its inputs, which live anyway; the backward pass computes the soft mask again
+    and writes both gradients into the only two buffers it allocates.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, w: Tensor, s: Tensor, beta: Tensor, scale: float, used: list[bool] | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(w, s, beta)
+        ctx.scale, ctx.used = scale, used
+        m = torch.mul(s, beta).sigmoid_()
+        l1 = m.new_zeros(()) if used is None else m.sum() * (w.numel() // max(1, s.numel()))
+        return _product(m, w, scale), l1
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, g_l1: Tensor) -> tuple[Tensor | None, ...]:
+        w, s, beta = ctx.saved_tensors
+        if ctx.used is not None:
+            ctx.used.append(True)
+        m = torch.mul(s, beta).sigmoid_()
+        grad_s = grad_w = None
+        if ctx.needs_input_grad[1]:
+            # dL/ds = beta * m * (1 - m) * (c * g * w + dL/dl1), summed over what shares the gate
+            grad_m = torch.addcmul(g_l1.to(g.dtype), g, w, value=ctx.scale).sum_to_size(s.shape)
+            grad_s = torch.ops.aten.sigmoid_backward(grad_m, m).mul_(beta)
+        if ctx.needs_input_grad[0]:
+            grad_w = _product(m, g, ctx.scale)  # dL/dw = c * m * g; overwrites m
+        return grad_w, grad_s, None, None, None
+
+
+def _product(m: Tensor, x: Tensor, scale: float) -> Tensor:
+    """`scale * m * x` in one pass, in the memory of `m` where the shapes allow."""
+    out = m if m.shape == x.shape else None
+    return torch.addcmul(m.new_zeros(()), m, x, value=scale, out=out)

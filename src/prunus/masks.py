@@ -1,0 +1,198 @@
+"""The mask: which weights of a network are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from prunus.errors import MaskError
+from prunus.gates import FixedGate, attach, check_attachable, gated_parameters
+from prunus.selection import candidates
+from prunus.tables import percent, text_table
+
+
+@dataclass(frozen=True)
+class LayerDensity:
+    """How much of one parameter a mask keeps."""
+
+    name: str
+    shape: tuple[int, ...]
+    kept: int
+    total: int
+
+    @property
+    def density(self) -> float:
+        return self.kept / self.total if self.total else 0.0
+
+
+class Mask(Mapping[str, Tensor]):
+    """Binary mask `m`: one bool tensor per sparsified parameter, by parameter name.
+
+    An immutable value: it copies what it is given and gives out copies, lives on the CPU, compares
+    by content and can be hashed. Density counts the weights it covers, never those it does not.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.bool:
+                raise MaskError(f"the mask of {name} is {tensor.dtype}, not torch.bool")
+        self._tensors = {
+            name: tensor.detach().to("cpu", copy=True).contiguous()
+            for name, tensor in tensors.items()
+        }
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Mask:
+        """The masks that the gates on `model` stand for now."""
+        gates = gated_parameters(model)
+        if not gates:
+            raise MaskError("the model carries no gates: attach a method or apply a mask first")
+        return cls({name: gate.mask() for name, (gate, _) in gates.items()})
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name].clone()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return self._tensors.keys() == other._tensors.keys() and all(
+            torch.equal(tensor, other._tensors[name]) for name, tensor in self._tensors.items()
+        )
+
+    def __hash__(self) -> int:
+        digest = hashlib.sha256()
+        for name in sorted(self._tensors):
+            tensor = self._tensors[name]
+            digest.update(f"{name}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.numpy().tobytes())
+        return int.from_bytes(digest.digest()[:8], "big")
+
+    # Statistics
+
+    @property
+    def kept(self) -> int:
+        return sum(int(tensor.sum()) for tensor in self._tensors.values())
+
+    @property
+    def total(self) -> int:
+        return sum(tensor.numel() for tensor in self._tensors.values())
+
+    @property
+    def density(self) -> float:
+        """Kept fraction of the weights under the mask."""
+        return self.kept / self.total if self.total else 0.0
+
+    @property
+    def sparsity(self) -> float:
+        """Removed fraction of the weights under the mask."""
+        return 1.0 - self.density
+
+    @property
+    def layers(self) -> tuple[LayerDensity, ...]:
+        return tuple(
+            LayerDensity(name, tuple(tensor.shape), int(tensor.sum()), tensor.numel())
+            for name, tensor in self._tensors.items()
+        )
+
+    def __repr__(self) -> str:
+        return f"<Mask of {len(self)} tensors, keeps {self.kept:,} of {self.total:,} weights>"
+
+    def __str__(self) -> str:
+        rows = [
+            [n.name, "x".join(map(str, n.shape)), f"{n.kept:,}", f"{n.total:,}", percent(n.density)]
+            for n in self.layers
+        ]
+        rows.append(["total", "", f"{self.kept:,}", f"{self.total:,}", percent(self.density)])
+        return text_table(["parameter", "shape", "kept", "weights", "density"], rows)
+
+    # Set operations
+
+    def __or__(self, other: Mask) -> Mask:
+        return self._combine(other, torch.logical_or)
+
+    def __and__(self, other: Mask) -> Mask:
+        return self._combine(other, torch.logical_and)
+
+    def __sub__(self, other: Mask) -> Mask:
+        return self._combine(other, lambda a, b: a & ~b)
+
+    union = __or__
+    intersection = __and__
+    difference = __sub__
+
+    def jaccard(self, other: Mask) -> float:
+        """Overlap: kept by both over kept by either; 1 for two empty masks."""
+        either = (self | other).kept
+        return (self & other).kept / either if either else 1.0
+
+    def _combine(self, other: Mask, operation: Callable[[Tensor, Tensor], Tensor]) -> Mask:
+        self._check_covers(
+            {name: tuple(tensor.shape) for name, tensor in other._tensors.items()}, "other mask"
+        )
+        return Mask({n: operation(t, other._tensors[n]) for n, t in self._tensors.items()})
+
+    def _check_covers(self, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
+        for name, tensor in self._tensors.items():
+            if name not in shapes:
+                raise MaskError(f"the {what} has no {name}, which this mask covers")
+            if tuple(tensor.shape) != shapes[name]:
+                raise MaskError(
+                    f"{name} is {tuple(tensor.shape)} in this mask but {shapes[name]} in the {what}"
+                )
+        extra = next((name for name in shapes if name not in self._tensors), None)
+        if extra is not None:
+            raise MaskError(f"the {what} has {extra}, which this mask does not cover")
+
+    # Controls
+
+    def shuffled(self, seed: int) -> Mask:
+        """A random mask with the same density in every layer."""
+        generator = torch.Generator().manual_seed(seed)
+        return Mask({n: _shuffle(t, generator) for n, t in self._tensors.items()})
+
+    def random(self, seed: int) -> Mask:
+        """A random mask with the same total density, uniform over all weights."""
+        generator = torch.Generator().manual_seed(seed)
+        flat = torch.cat([t.flatten() for t in self._tensors.values()])
+        sizes = [tensor.numel() for tensor in self._tensors.values()]
+        parts = _shuffle(flat, generator).split(sizes)
+        names = self._tensors.items()
+        return Mask({n: p.view(t.shape) for (n, t), p in zip(names, parts, strict=True)})
+
+    # Use
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Put the mask on `model`, in place: removed weights compute as zero and stay so.
+
+        Any optimiser, momentum and weight decay may go on training the kept weights.
+        `prunus.strip(model)` makes the zeros permanent and gives plain modules back.
+        """
+        check_attachable(model)
+        parameters = {c.name: c for c in candidates(model)}
+        for name, tensor in self._tensors.items():
+            if name not in parameters:
+                raise MaskError(f"the model has no parameter {name}, which this mask covers")
+            shape = tuple(parameters[name].parameter.shape)
+            if tuple(tensor.shape) != shape:
+                raise MaskError(
+                    f"{name} is {tuple(tensor.shape)} in this mask but {shape} in the model"
+                )
+        for name, tensor in self._tensors.items():
+            attach(parameters[name], FixedGate(tensor.to(parameters[name].parameter.device)))
+        return model
+
+
+def _shuffle(mask: Tensor, generator: torch.Generator) -> Tensor:
+    shuffled = torch.zeros(mask.numel(), dtype=torch.bool)
+    shuffled[torch.randperm(mask.numel(), generator=generator)[: int(mask.sum())]] = True
+    return shuffled.view(mask.shape)

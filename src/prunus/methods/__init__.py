@@ -1,0 +1,20 @@
+"""The sparsification methods, by the name that the command line and the results use."""
+
+from prunus.methods.base import Method
+from prunus.methods.cs import ContinuousSparsification
+from prunus.methods.imp import IterativeMagnitudePruning
+from prunus.methods.statistics import LayerStatistics, Statistics
+
+METHODS: dict[str, type[Method]] = {
+    ContinuousSparsification.name: ContinuousSparsification,
+    IterativeMagnitudePruning.name: IterativeMagnitudePruning,
+}
+
+__all__ = [
+    "METHODS",
+    "ContinuousSparsification",
+    "IterativeMagnitudePruning",
+    "LayerStatistics",
+    "Method",
+    "Statistics",
+]

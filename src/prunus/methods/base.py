@@ -1,0 +1,280 @@
+"""What every sparsification method has in common: its life on a model, from attaching to a ticket.
+
+A method attaches gates to a model and is told of every training step and every end of a round.
+Subclasses say which gates, which penalty, and what happens at those moments; they know nothing of
+data, devices, files or the training loop.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+from warnings import warn
+
+import torch
+from torch import Tensor, nn
+
+from prunus import gates as gating
+from prunus.errors import AttachError, PrunusWarning, SettingError
+from prunus.gates import Gate
+from prunus.gates.base import masked
+from prunus.masks import Mask
+from prunus.methods.statistics import Statistics, statistics
+from prunus.selection import Candidate, Select, choose
+from prunus.ticket import Manifest, Ticket
+
+
+class Method(ABC):
+    """A sparsification algorithm at work on one model.
+
+    `steps` is the number of training steps in a round (`T`), `rewind_step` the step `k` of the
+    first round whose weights `w^(k)` become those of a ticket (0: the weights at attaching; None:
+    keep no copy), and `rewind` whether the weights go back to `w^(k)` between rounds.
+    """
+
+    name: ClassVar[str]
+    """What the command line, the results and the tickets call this method."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        steps: int,
+        select: Select = "paper",
+        rewind_step: int | None = 0,
+        rewind: bool = False,
+    ) -> None:
+        check(steps > 0, f"steps={steps}: a round needs at least one training step")
+        check(
+            rewind_step is None or 0 <= rewind_step <= steps,
+            f"rewind_step={rewind_step} is not between 0 and the {steps} steps of a round",
+        )
+        check(
+            not rewind or rewind_step is not None,
+            "rewind=True needs a rewind_step to go back to; it is None",
+        )
+        gating.check_attachable(model)
+        self.model = model
+        self.steps = steps
+        self.rewind_step = rewind_step
+        self.rewinds = rewind
+        self.round = 1
+        self.t = 0
+        self.hardened = False
+        self.selection = choose(model, select)
+        self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
+        for candidate in self.selection:
+            gating.attach(candidate, self.gates[candidate.name])
+        self._attached = True
+        self._rewind_point = self._snapshot() if rewind_step == 0 else None
+        self._round_mask: Mask | None = None
+
+    # What a method defines
+
+    @abstractmethod
+    def make_gate(self, candidate: Candidate) -> Gate:
+        """The gate for one parameter."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The settings that make this run what it is, as plain data for the ticket."""
+
+    def on_step(self) -> None:  # noqa: B027 (many methods have nothing to do here)
+        """Called after each optimiser step; `self.t` is the number of steps in this round."""
+
+    @abstractmethod
+    def on_round_end(self) -> Mask:
+        """Finish a round: decide its mask, prepare the gates for the next, return the mask."""
+
+    # What the training loop calls
+
+    def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
+        """Parameter groups for any optimiser; `options` are the optimiser's own for the weights."""
+        return [{"params": [p for p in self.model.parameters() if p.requires_grad], "lr": lr}
+                | options]  # fmt: skip
+
+    def penalty(self) -> Tensor:
+        """What to add to the loss; zero for methods without a penalty."""
+        return next(self.model.parameters()).new_zeros(())
+
+    def step(self) -> None:
+        """Tell the method that the optimiser made a step. Does nothing once hardened."""
+        self._check_attached()
+        if self.hardened:
+            return
+        self.t += 1
+        if self.round == 1 and self.t == self.rewind_step:
+            self._rewind_point = self._snapshot()
+        self.on_step()
+
+    def end_round(self) -> Mask:
+        """Close a round and make ready for the next; returns the mask that the round found.
+
+        Make a new optimiser for the next round: the momentum of the old one belongs to weights and
+        scores that have just been reset.
+        """
+        self._check_attached()
+        if self.hardened:
+            raise AttachError("the mask is fixed since harden(): there are no rounds any more")
+        self._round_mask = self.on_round_end()
+        self.round += 1
+        self.t = 0
+        if self.rewinds:
+            self.rewind()
+        return self._round_mask
+
+    # What the user asks for
+
+    def mask(self) -> Mask:
+        """The binary mask now; between two rounds, the one that the last round found."""
+        if self.t == 0 and self._round_mask is not None:
+            return self._round_mask
+        return self._gate_mask()
+
+    def stats(self) -> Statistics:
+        """Densities and gates in transition, as data and (printed) as a table."""
+        return statistics(self.gates)
+
+    @contextmanager
+    def hard(self) -> Iterator[nn.Module]:
+        """Within this context the model computes with its binary mask."""
+        with gating.hard(self.model):
+            yield self.model
+
+    def ticket(
+        self,
+        weights: Literal["rewind", "current"] = "rewind",
+        *,
+        task: str = "",
+        seed: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        whole: bool = False,
+    ) -> Ticket:
+        """The mask with the weights `w^(k)` to re-train from, or with the `"current"` ones.
+
+        The rest is provenance; `whole` also stores the weights that the mask removes.
+        """
+        mask = self.mask()
+        if not mask.kept:
+            warn(
+                "the mask removes every weight. In a search that started from mask_init < 0 this "
+                "means that no score has crossed zero (yet): use more steps, a larger score_lr or "
+                "a larger mask_init",
+                PrunusWarning,
+                stacklevel=2,
+            )
+        tensors = self._rewind_weights() if weights == "rewind" else self._current_weights(mask)
+        manifest = Manifest(
+            task=task,
+            method=self.name,
+            settings={**self.settings, "round": self.round - (self.t == 0 and self.round > 1)},
+            seed=seed,
+            rewind_point=self.rewind_step if weights == "rewind" else None,
+            metrics=dict(metrics or {}),
+        )
+        return Ticket(mask, tensors, manifest, whole=whole)
+
+    def rewind(self) -> None:
+        """Set weights and buffers back to `w^(k)`; masks and scores stay as they are."""
+        self._check_attached()
+        snapshot = self._rewind_weights()
+        with torch.no_grad():
+            for name, tensor in gating.plain_tensors(self.model).items():
+                tensor.copy_(snapshot[name])
+
+    def harden(self) -> Mask:
+        """Fix the mask `m = H(s)` and stop the search; training goes on with the kept weights.
+
+        Removed weights are exactly zero from here on, and optimisers need no change.
+        """
+        self._check_attached()
+        mask = self._gate_mask()
+        self._fix_gates()
+        return mask
+
+    def strip(self) -> nn.Module:
+        """Make the mask permanent and leave: plain modules with zeros in place."""
+        self._check_attached()
+        self._attached = False
+        return gating.strip(self.model)
+
+    def remove(self) -> nn.Module:
+        """Leave the model dense, with the weights as trained, and no trace of the method."""
+        self._check_attached()
+        self._attached = False
+        return gating.remove(self.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The method's own state; the model's `state_dict` has the scores and weights."""
+        masks = None if self._round_mask is None else dict(self._round_mask)
+        return {
+            "method": self.name,
+            "round": self.round,
+            "t": self.t,
+            "hardened": self.hardened,
+            "round_mask": masks,
+            "rewind_point": self._rewind_point,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up where `state_dict` was taken, in any order with the model's own."""
+        self._check_attached()
+        check(
+            state["method"] == self.name,
+            f"this state is of method {state['method']!r}, but this method is {self.name!r}",
+        )
+        self.round, self.t = state["round"], state["t"]
+        self._round_mask = None if state["round_mask"] is None else Mask(state["round_mask"])
+        self._rewind_point = state["rewind_point"]
+        if state["hardened"]:
+            self._fix_gates()
+
+    # Details
+
+    def _gate_mask(self) -> Mask:
+        return Mask({name: gate.mask() for name, gate in self.gates.items()})
+
+    def _fix_gates(self) -> None:
+        self.hardened = True
+        for gate in self.gates.values():
+            gate.hard = True
+            for parameter in gate.parameters():
+                parameter.requires_grad_(False)
+                parameter.grad = None  # without a gradient, no optimiser touches it
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        tensors = gating.plain_tensors(self.model)
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+    def _rewind_weights(self) -> Mapping[str, Tensor]:
+        if self._rewind_point is None:
+            raise AttachError(
+                "there are no weights w^(k) yet: "
+                + (
+                    "the method was made with rewind_step=None"
+                    if self.rewind_step is None
+                    else f"step {self.rewind_step} of round 1 has not been reached"
+                )
+                + "; ticket(weights='current') takes the weights as they are now"
+            )
+        return self._rewind_point
+
+    def _current_weights(self, mask: Mask) -> dict[str, Tensor]:
+        tensors = self._snapshot()
+        for name, gate in self.gates.items():
+            kept = mask[name].to(tensors[name].device)
+            tensors[name] = masked(tensors[name], kept, gate.scale)
+        return tensors
+
+    def _check_attached(self) -> None:
+        if not self._attached:
+            raise AttachError("this method has left its model (strip or remove); attach a new one")
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise `SettingError` with `message` unless `condition` holds."""
+    if not condition:
+        raise SettingError(message)

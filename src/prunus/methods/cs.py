@@ -1,0 +1,151 @@
+"""Continuous Sparsification (algorithm 2 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from prunus.gates import Granularity, SigmoidGate, layout
+from prunus.masks import Mask
+from prunus.methods.base import Method, check
+from prunus.selection import Candidate, Select
+
+PAPER_STEPS = 85 * 391
+"""Steps of one round in the paper: 85 epochs of CIFAR-10 in batches of 128."""
+
+
+class ContinuousSparsification(Method):
+    """Learn a binary mask by gradient descent on `L(f(.; sigmoid(beta*s) * w)) + lambda*||m||_1`.
+
+    Attach it to any model, then train with `param_groups`, add `penalty()` to the loss and call
+    `step()` after each optimiser step:
+
+    - `steps` (`T`): training steps in a round, over which the temperature `beta` rises from 1 to
+      `final_temperature` (`beta_T`) as `beta_T ** (t/T)`; with `anneal_every=n` it rises every n
+      steps only, and the last n are trained at `beta_T` (n = an epoch: the published code).
+    - `mask_init` (`s0`): where scores start. The one knob for density: lower keeps fewer weights.
+    - `penalty` (`lambda`): strength of the l1 penalty on the soft mask.
+    - `select`, `granularity`: which weights have gates, and how many weights share one.
+    - `mask_scale`: `"init"` multiplies the mask by `1/sigmoid(s0)`, as the published code does, so
+      that attaching changes no output; `"none"` is the formula as printed in the paper.
+    - `rewind_step` (`k`), `rewind`: the weights of tickets; whether each round returns to them.
+    """
+
+    name = "cs"
+    gates: dict[str, SigmoidGate]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        steps: int,
+        mask_init: float = 0.0,
+        penalty: float = 1e-8,
+        final_temperature: float = 200.0,
+        select: Select = "paper",
+        granularity: Granularity = "weight",
+        mask_scale: Literal["init", "none"] = "init",
+        anneal_every: int = 1,
+        rewind_step: int | None = 0,
+        rewind: bool = False,
+    ) -> None:
+        check(math.isfinite(mask_init), f"mask_init={mask_init} is not a finite number")
+        check(
+            math.isfinite(penalty) and penalty >= 0,
+            f"penalty={penalty}: lambda must be zero or a positive number",
+        )
+        check(
+            math.isfinite(final_temperature) and final_temperature > 1,
+            f"final_temperature={final_temperature}: beta rises from 1, so beta_T must exceed 1 "
+            "(the paper uses 200)",
+        )
+        check(mask_scale in ("init", "none"), f"mask_scale={mask_scale!r} is not 'init' or 'none'")
+        check(
+            0 < anneal_every <= max(steps, 1),
+            f"anneal_every={anneal_every} is not between 1 and the {steps} steps of a round",
+        )
+        self.mask_init = mask_init
+        self.penalty_strength = penalty
+        self.final_temperature = final_temperature
+        self.granularity = granularity
+        self.mask_scale = mask_scale
+        self.anneal_every = anneal_every
+        super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
+
+    def make_gate(self, candidate: Candidate) -> SigmoidGate:
+        scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
+        return SigmoidGate(
+            candidate.parameter,
+            layout(candidate, self.granularity),
+            self.mask_init,
+            scale,
+            penalised=self.penalty_strength > 0,
+        )
+
+    def param_groups(
+        self, lr: float, *, score_lr: float | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Two groups: the weights with `lr` and `options`, the scores without weight decay.
+
+        The total movement of a score grows with its learning rate and the number of steps, and in a
+        short run with the paper's rate nothing crosses zero. So `score_lr` is `lr` at the paper's
+        33,235 steps a round and grows as the root of `33,235 / steps` below that, unless given.
+        """
+        if score_lr is None:
+            score_lr = lr * max(1.0, PAPER_STEPS / self.steps) ** 0.5
+        scores = [gate.score for gate in self.gates.values()]
+        ids = {id(score) for score in scores}
+        [group] = super().param_groups(lr, **options)
+        group["params"] = [p for p in group["params"] if id(p) not in ids]
+        return [group, {**options, "params": scores, "lr": score_lr, "weight_decay": 0.0}]
+
+    def penalty(self) -> Tensor:
+        """`lambda * ||sigmoid(beta*s)||_1`; cheapest after the forward pass of the same step."""
+        if self.hardened or not self.penalty_strength:
+            return super().penalty()
+        sums = [gate.l1() for gate in self.gates.values()]
+        total = torch.stack([s.to(sums[0].device) for s in sums]).sum()
+        return self.penalty_strength * total
+
+    @property
+    def temperature(self) -> float:
+        """`beta` now."""
+        return float(next(iter(self.gates.values())).temperature)
+
+    def on_step(self) -> None:
+        if self.anneal_every == 1:
+            progress = self.t / self.steps
+        else:
+            stages = self.steps // self.anneal_every
+            progress = (self.t // self.anneal_every) / max(1, stages - 1)
+        self._set_temperature(self.final_temperature ** min(1.0, progress))
+
+    def on_round_end(self) -> Mask:
+        mask = self._gate_mask()
+        with torch.no_grad():
+            for gate in self.gates.values():
+                # s <- min(beta_T * s_T, s0), and only then beta <- 1
+                gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
+        self._set_temperature(1.0)
+        return mask
+
+    def _set_temperature(self, beta: float) -> None:
+        for gate in self.gates.values():
+            gate.temperature.fill_(beta)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        granularity = self.granularity
+        return {
+            "steps": self.steps,
+            "mask_init": self.mask_init,
+            "penalty": self.penalty_strength,
+            "final_temperature": self.final_temperature,
+            "granularity": granularity if isinstance(granularity, str) else list(granularity),
+            "mask_scale": self.mask_scale,
+            "anneal_every": self.anneal_every,
+            "rewind": self.rewinds,
+        }

@@ -1,0 +1,105 @@
+"""What the gates of a model are doing, at any moment of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from prunus.gates import Gate
+from prunus.tables import percent, text_table
+
+TRANSITION = 0.01
+"""A gate is in transition while its soft value is further than this from its binary one."""
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """The gates of one parameter. All densities count weights, not gates."""
+
+    name: str
+    shape: tuple[int, ...]
+    weights: int
+    kept: int
+    soft_density: float
+    in_transition: float
+
+    @property
+    def hard_density(self) -> float:
+        return self.kept / self.weights if self.weights else 0.0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Soft density, hard density and gates in transition: in all, and per layer."""
+
+    layers: tuple[LayerStatistics, ...]
+
+    @property
+    def weights(self) -> int:
+        return sum(layer.weights for layer in self.layers)
+
+    @property
+    def kept(self) -> int:
+        return sum(layer.kept for layer in self.layers)
+
+    @property
+    def hard_density(self) -> float:
+        """Fraction of weights that the binary mask `H(s)` keeps: the density that counts."""
+        return self.kept / self.weights if self.weights else 0.0
+
+    @property
+    def soft_density(self) -> float:
+        """Mean of the soft gates, `mean(sigmoid(beta*s))` for CS."""
+        return self._mean("soft_density")
+
+    @property
+    def in_transition(self) -> float:
+        """Fraction of gates not yet within 0.01 of zero or one."""
+        return self._mean("in_transition")
+
+    def _mean(self, field: str) -> float:
+        total = sum(getattr(layer, field) * layer.weights for layer in self.layers)
+        return float(total / self.weights) if self.weights else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for logs and JSON."""
+        summary = {
+            "weights": self.weights,
+            "kept": self.kept,
+            "hard_density": self.hard_density,
+            "soft_density": self.soft_density,
+            "in_transition": self.in_transition,
+        }
+        layers = [{**asdict(layer), "hard_density": layer.hard_density} for layer in self.layers]
+        return {**summary, "layers": layers}
+
+    def __str__(self) -> str:
+        def row(name: str, shape: str, of: LayerStatistics | Statistics) -> list[str]:
+            fractions = (of.hard_density, of.soft_density, of.in_transition)
+            return [name, shape, f"{of.kept:,}", f"{of.weights:,}", *map(percent, fractions)]
+
+        rows = [row(n.name, "x".join(map(str, n.shape)), n) for n in self.layers]
+        header = ["parameter", "shape", "kept", "weights", "hard", "soft", "in transition"]
+        return text_table(header, [*rows, row("total", "", self)])
+
+
+def statistics(gates: Mapping[str, Gate]) -> Statistics:
+    """Measure gates by parameter name."""
+    return Statistics(tuple(_measure(name, gate) for name, gate in gates.items()))
+
+
+@torch.no_grad()
+def _measure(name: str, gate: Gate) -> LayerStatistics:
+    mask, soft = gate.mask(), gate.soft_mask()
+    distance = torch.minimum(soft, 1 - soft)
+    return LayerStatistics(
+        name=name,
+        shape=tuple(mask.shape),
+        weights=mask.numel(),
+        kept=int(mask.sum()),
+        soft_density=float(soft.mean()),
+        in_transition=float((distance > TRANSITION).double().mean()),
+    )

@@ -1,0 +1,201 @@
+"""Which parameters of a model are sparsified.
+
+`candidates(model)` lists every weight that could be; `choose(model, select)` picks some of them by
+kind, module type, name pattern or predicate. The paper's choice, `"paper"`, is the default of every
+method: all convolutions but the 1x1 shortcuts of residual networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from prunus.errors import AttachError, SelectionError
+from prunus.tables import text_table
+
+CONVOLUTIONS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+# Module types whose parameters of two and more dimensions are weights, by kind.
+KINDS: dict[str, tuple[type[nn.Module], ...]] = {
+    "conv": CONVOLUTIONS,
+    "linear": (nn.Linear, nn.Bilinear),
+    "embedding": (nn.Embedding, nn.EmbeddingBag),
+    "attention": (nn.MultiheadAttention,),
+    "recurrent": (nn.RNNBase, nn.RNNCellBase),
+}
+# How residual networks name the projection beside the main path.
+SHORTCUT_NAMES = frozenset({"shortcut", "downsample", "skip"})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One parameter that could be sparsified, with every place that uses it (tied weights)."""
+
+    name: str
+    kind: str
+    parameter: nn.Parameter
+    owners: tuple[tuple[str, nn.Module, str], ...]
+    """(parameter name, module, attribute) of each place; the first gives the candidate its name."""
+
+    @property
+    def module(self) -> nn.Module:
+        return self.owners[0][1]
+
+    @property
+    def is_shortcut(self) -> bool:
+        """Whether this is the 1x1 projection of a residual network's shortcut."""
+        kernel = self.parameter.shape[2:]
+        path = set(self.name.split("."))
+        return self.kind == "conv" and all(k == 1 for k in kernel) and bool(path & SHORTCUT_NAMES)
+
+    def __str__(self) -> str:
+        tied = "".join(f" = {name}" for name, _, _ in self.owners[1:])
+        return f"{self.name}{tied}"
+
+
+Predicate = Callable[[Candidate], bool]
+Rule = str | type[nn.Module] | Predicate
+Select = Rule | Sequence[Rule]
+
+
+class Selection(Sequence[Candidate]):
+    """The chosen candidates in model order; `print` it to see what was chosen and what was not."""
+
+    def __init__(self, chosen: Sequence[Candidate], passed_over: Sequence[Candidate]) -> None:
+        self._chosen = tuple(chosen)
+        self.passed_over = tuple(passed_over)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._chosen[index]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._chosen)
+
+    def __str__(self) -> str:
+        rows = [_row(c, "yes") for c in self] + [_row(c, "no") for c in self.passed_over]
+        chosen = sum(c.parameter.numel() for c in self)
+        title = f"{len(self)} of {len(rows)} weight tensors are sparsified, {chosen:,} weights"
+        return f"{title}\n{text_table(['parameter', 'kind', 'shape', 'weights', 'chosen'], rows)}"
+
+
+def candidates(model: nn.Module) -> list[Candidate]:
+    """Every floating-point parameter of `model`, once each however often it is shared."""
+    found: dict[int, Candidate] = {}
+    for path, module in model.named_modules():
+        for attribute, parameter in module.named_parameters(recurse=False):
+            if not parameter.is_floating_point():
+                continue
+            name = f"{path}.{attribute}" if path else attribute
+            owner = (name, module, attribute)
+            kind = _kind(module, parameter)
+            if id(parameter) in found:
+                earlier = found[id(parameter)]
+                kind = earlier.kind if earlier.kind != "other" else kind
+                owners = (*earlier.owners, owner)
+                found[id(parameter)] = Candidate(earlier.name, kind, parameter, owners)
+            else:
+                found[id(parameter)] = Candidate(name, kind, parameter, (owner,))
+    return list(found.values())
+
+
+def choose(model: nn.Module, select: Select = "paper") -> Selection:
+    """Pick the parameters of `model` that `select` describes.
+
+    A rule is one of
+    - `"paper"`: convolutions but the 1x1 shortcuts; `"all"`: every weight of a known kind;
+    - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`;
+    - a pattern of parameter names: `"encoder.*.weight"` (as in the shell, `*` also spans dots);
+    - a module type: `nn.Conv2d`;
+    - a predicate: `lambda candidate: candidate.parameter.numel() > 10_000`.
+    A sequence of rules selects what any of them selects. No match at all is an error.
+    """
+    rules: list[Rule] = [select] if isinstance(select, str) or callable(select) else list(select)
+    everything = candidates(model)
+    for rule in rules:
+        if not any(_matches(rule, c) for c in everything):
+            raise SelectionError(_nothing_matches(rule, everything))
+    chosen = [c for c in everything if any(_matches(rule, c) for rule in rules)]
+    for candidate in chosen:
+        _check(candidate)
+    ids = {id(c) for c in chosen}
+    weights = [c for c in everything if c.kind != "other"]
+    return Selection(chosen, [c for c in weights if id(c) not in ids])
+
+
+def _kind(module: nn.Module, parameter: nn.Parameter) -> str:
+    if isinstance(parameter, nn.parameter.UninitializedParameter) or parameter.dim() < 2:
+        return "other"
+    return next((kind for kind, types in KINDS.items() if isinstance(module, types)), "other")
+
+
+def _matches(rule: Rule, candidate: Candidate) -> bool:
+    if isinstance(rule, str):
+        if rule == "paper":
+            return candidate.kind == "conv" and not candidate.is_shortcut
+        if rule == "all":
+            return candidate.kind != "other"
+        if rule in KINDS:
+            return candidate.kind == rule
+        return any(fnmatchcase(name, rule) for name, _, _ in candidate.owners)
+    if isinstance(rule, type):
+        is_weight = candidate.parameter.dim() > 1
+        return is_weight and any(isinstance(module, rule) for _, module, _ in candidate.owners)
+    return bool(rule(candidate))
+
+
+def _check(candidate: Candidate) -> None:
+    parameter = candidate.parameter
+    if isinstance(parameter, nn.parameter.UninitializedParameter):
+        raise SelectionError(
+            f"{candidate.name} is lazy and has no shape yet: run one batch through the model first"
+        )
+    if not bool(torch.isfinite(parameter).all()):
+        raise SelectionError(
+            f"{candidate.name} holds NaN or infinite weights: load or initialise the model first"
+        )
+    for name, module, _ in candidate.owners:
+        if getattr(module, "sparse", False):
+            raise SelectionError(
+                f"{name} has sparse gradients (sparse=True), which a gate cannot give: "
+                "build the embedding with sparse=False"
+            )
+        if isinstance(module, parametrize.ParametrizationList):
+            raise AttachError(
+                f"{name} is parametrized already (weight norm, spectral norm or the like): "
+                "remove that with torch.nn.utils.parametrize.remove_parametrizations, or leave "
+                "this weight out of the selection"
+            )
+
+
+def _nothing_matches(rule: Rule, everything: Sequence[Candidate]) -> str:
+    name = rule if isinstance(rule, str) else getattr(rule, "__name__", repr(rule))
+    weights = [c for c in everything if c.kind != "other"] or list(everything)
+    if not weights:
+        return f"select={name!r} matches nothing: the model has no floating-point parameters"
+    kinds = sorted({c.kind for c in weights} - {"other"})
+    table = text_table(["parameter", "kind", "shape", "weights"], [_row(c)[:4] for c in weights])
+    hint = ", ".join(repr(k) for k in ["all", *kinds])
+    return (
+        f"select={name!r} matches no parameter of this model. Named selections that would: {hint}; "
+        f"or give a name pattern, a module type or a predicate. Candidates:\n{table}"
+    )
+
+
+def _row(candidate: Candidate, *more: str) -> list[str]:
+    shape = "x".join(map(str, candidate.parameter.shape))
+    weights = f"{candidate.parameter.numel():,}"
+    return [str(candidate), candidate.kind, shape, weights, *more]

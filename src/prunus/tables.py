@@ -1,0 +1,24 @@
+"""Plain-text tables for error messages and `print`; no terminal needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their content; the first is left-aligned, the others right-aligned."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+
+    def render(line: Sequence[str]) -> str:
+        first, *others = (
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        return "  ".join([first, *others]).rstrip()
+
+    return "\n".join(map(render, lines))
+
+
+def percent(fraction: float, digits: int = 2) -> str:
+    return f"{100 * fraction:.{digits}f}%"

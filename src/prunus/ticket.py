@@ -1,0 +1,176 @@
+"""The ticket: a mask, the early weights `w^(k)` it re-trains from, and where it came from."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor, nn
+
+from prunus.errors import TicketError
+from prunus.files import write_atomically
+from prunus.gates import check_attachable, plain_tensors
+from prunus.masks import Mask
+from prunus.tables import percent
+from prunus.ticket_file import Content, content_hash, decode, encode
+from prunus.version import __version__
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "prunus": __version__,
+        "torch": torch.__version__,
+        "safetensors": safetensors.__version__,
+        "python": platform.python_version(),
+    }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Where a ticket came from. Everything is plain JSON data; all of it is optional."""
+
+    task: str = ""
+    method: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    rewind_point: int | None = None
+    """Step `k` of the stored weights `w^(k)`; None: the weights are those at the end."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=_versions)
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> Manifest:
+        """The manifest of a file, every field checked."""
+        known = {f.name: _JSON_TYPES[f.name] for f in fields(cls)}
+        for name, value in data.items():
+            if name not in known or not isinstance(value, known[name]):
+                raise TicketError(f"the manifest field {name!r} is unknown or of the wrong type")
+        return cls(**data)
+
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "task": (str,),
+    "method": (str,),
+    "settings": (dict,),
+    "seed": (int, type(None)),
+    "rewind_point": (int, type(None)),
+    "metrics": (dict,),
+    "versions": (dict,),
+    "created": (str,),
+}
+
+
+class Ticket:
+    """Everything needed to re-train a subnetwork: mask, weights and buffers, and a manifest.
+
+    `weights` has every parameter and persistent buffer of the plain model by name. Weights that the
+    mask removes are dropped (zero) unless `whole`, because a ticket re-trains from the kept ones.
+    Like the mask, a ticket is a value: it copies what it is given and compares by content.
+    """
+
+    def __init__(
+        self,
+        mask: Mask,
+        weights: Mapping[str, Tensor],
+        manifest: Manifest | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        for name, kept in mask.items():
+            if name not in weights:
+                raise TicketError(f"the mask covers {name}, but there is no weight of that name")
+            if kept.shape != weights[name].shape:
+                raise TicketError(
+                    f"{name} is {tuple(kept.shape)} in the mask but "
+                    f"{tuple(weights[name].shape)} in the weights"
+                )
+        self.mask = mask
+        self.manifest = manifest or Manifest()
+        self.whole = whole
+        copies = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in weights.items()}
+        for name, tensor in copies.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise TicketError(f"{name} holds NaN or infinite values: this ticket cannot train")
+            if name in mask and not whole:
+                tensor[~mask[name]] = 0
+        self.weights: Mapping[str, Tensor] = MappingProxyType(copies)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of all tensors and the manifest, as stored in the file."""
+        return content_hash(self._content())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ticket) and self.content_hash == other.content_hash
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+    def __repr__(self) -> str:
+        origin = self.manifest.method or "a mask"
+        return f"<Ticket by {origin}, density {percent(self.mask.density)}>"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write one safetensors file, atomically."""
+        return write_atomically(path, encode(self._content()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Ticket:
+        """Read and validate a ticket file; anything wrong with it is a `TicketError`."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise TicketError(f"cannot read the ticket {path}: {error.strerror}") from error
+        try:
+            content = decode(data)
+            manifest = Manifest.parse(content.manifest)
+            return cls(Mask(content.masks), content.weights, manifest, whole=content.whole)
+        except TicketError as error:
+            raise TicketError(f"{path}: {error}") from error
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Load the weights into `model` and put the mask on it, in place.
+
+        Then train as usual: removed weights stay exactly zero with any optimiser. A model that does
+        not fit is refused before anything changes.
+        """
+        check_attachable(model)
+        tensors = plain_tensors(model)
+        self._check_fits(tensors)
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                tensor.copy_(self.weights[name])
+        return self.mask.apply(model)
+
+    def _check_fits(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            shape = tuple(tensor.shape)
+            if name not in self.weights:
+                raise TicketError(
+                    f"this ticket is for another model: it has no {name} (the model has {shape})"
+                )
+            if shape != tuple(self.weights[name].shape):
+                raise TicketError(
+                    f"this ticket is for another model: {name} is "
+                    f"{tuple(self.weights[name].shape)} in the ticket but {shape} in the model"
+                )
+        missing = next((name for name in self.weights if name not in tensors), None)
+        if missing is not None:
+            raise TicketError(
+                f"this ticket is for another model: the model has no {missing} "
+                f"(the ticket has {tuple(self.weights[missing].shape)})"
+            )
+
+    def _content(self) -> Content:
+        masks = {name: self.mask[name] for name in self.mask}
+        return Content(masks, self.weights, asdict(self.manifest), self.whole)

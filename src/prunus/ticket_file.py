@@ -1,0 +1,201 @@
+"""The file format of tickets: a safetensors file that other tools can open, and no pickle.
+
+Tensors in the file:
+- `manifest`: deflated JSON with the manifest, and for each tensor name, dtype, shape and whether it
+  is masked;
+- `masks`: one bit a weight, all masked tensors one after the other;
+- `values.<dtype>`: all values of that dtype one after the other. Of a masked tensor only the kept
+  ones are there, unless the ticket is `whole`.
+The header's metadata says which format and version this is, and the SHA-256 of all the above.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import safetensors.torch as safetensors
+import torch
+from torch import Tensor
+
+from prunus.errors import TicketError
+
+FORMAT = "prunus.ticket"
+VERSION = 1
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64,
+        torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+MANIFEST_LIMIT = 64 * 2**20  # bytes of JSON; a bound on what a hostile file can make us unpack
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a ticket file holds: bool masks and tensors by name, and a manifest of JSON data."""
+
+    masks: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+    manifest: Mapping[str, Any]
+    whole: bool
+
+
+def encode(content: Content) -> bytes:
+    """The whole file."""
+    tensors = _pack(content)
+    metadata = {"format": FORMAT, "version": str(VERSION), "sha256": _hash(tensors)}
+    return safetensors.save(tensors, metadata)
+
+
+def content_hash(content: Content) -> str:
+    """SHA-256 of everything, as the file states it."""
+    return _hash(_pack(content))
+
+
+def decode(data: bytes) -> Content:
+    """Read a ticket file back; everything is checked before anything is used."""
+    try:
+        tensors = safetensors.load(data)
+        header_size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + header_size]).get("__metadata__", {})
+    except Exception as error:  # the parser's own errors are of many types
+        raise TicketError(
+            f"not a safetensors file, or one that is damaged or cut short ({error})"
+        ) from error
+    _check_metadata(metadata, tensors)
+    try:
+        return _unpack(tensors)
+    except TicketError:
+        raise
+    except Exception as error:  # content made to break us, with a hash that fits it
+        raise TicketError(f"the content does not make sense ({error})") from error
+
+
+def _pack(content: Content) -> dict[str, Tensor]:
+    index: list[list[Any]] = []
+    bits: list[Tensor] = []
+    values: dict[str, list[Tensor]] = {}
+    for name, tensor in content.weights.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise TicketError(f"{name} is {dtype}, which a ticket cannot hold")
+        flat, mask = tensor.flatten(), content.masks.get(name)
+        index.append([name, dtype, list(tensor.shape), mask is not None])
+        if mask is not None:
+            bits.append(mask.flatten())
+            flat = flat if content.whole else flat[mask.flatten()]
+        values.setdefault(dtype, []).append(flat)
+    manifest = {**content.manifest, "whole": content.whole, "tensors": index}
+    tensors = {"manifest": _deflate(manifest), "masks": _pack_bits(bits)}
+    return tensors | {f"values.{dtype}": torch.cat(parts) for dtype, parts in values.items()}
+
+
+def _check_metadata(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise TicketError("a safetensors file, but not a Prunus ticket")
+    version = metadata.get("version", "")
+    if not version.isdecimal():
+        raise TicketError(f"the format version {version!r} is not a number")
+    if int(version) > VERSION:
+        raise TicketError(
+            f"written in ticket format {version}; this Prunus reads up to {VERSION}: "
+            "upgrade with pip install --upgrade prunus"
+        )
+    if _hash(tensors) != metadata.get("sha256"):
+        raise TicketError("the content hash does not match: the file was damaged or altered")
+
+
+def _unpack(tensors: dict[str, Tensor]) -> Content:
+    manifest = _inflate(_take(tensors, "manifest", torch.uint8))
+    index, whole = manifest.pop("tensors"), bool(manifest.pop("whole"))
+    masked_sizes = [_size(shape) for _, _, shape, masked in index if masked]
+    bits = _unpack_bits(_take(tensors, "masks", torch.uint8), sum(masked_sizes))
+    masks: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
+    position: dict[str, int] = {}
+    offset = 0
+    for name, dtype, shape, masked in index:
+        if not isinstance(name, str) or name in weights or dtype not in DTYPES:
+            raise TicketError(f"bad or repeated entry {name!r} of type {dtype!r} in the index")
+        size = _size(shape)
+        keep = bits[offset : offset + size] if masked else None
+        stored = size if keep is None or whole else int(keep.sum())
+        values = tensors.get(f"values.{dtype}")
+        start = position.get(dtype, 0)
+        if values is None or values.dtype != DTYPES[dtype] or start + stored > values.numel():
+            raise TicketError(f"the values of {name} are missing")
+        part = values[start : start + stored]
+        position[dtype] = start + stored
+        if keep is not None:
+            offset += size
+            masks[name] = keep.view(shape)
+            if not whole:
+                part = torch.zeros(size, dtype=part.dtype).masked_scatter_(keep, part)
+        weights[name] = part.view(shape)
+    expected = {f"values.{dtype}": count for dtype, count in position.items()}
+    if {name: tensor.numel() for name, tensor in tensors.items()} != expected:
+        raise TicketError("the file has tensors or values that its index does not name")
+    return Content(masks, weights, manifest, whole)
+
+
+def _size(shape: list[int]) -> int:
+    if not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise TicketError(f"bad shape {shape} in the index")
+    return math.prod(shape)
+
+
+def _take(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:
+    tensor = tensors.pop(name, None)
+    if tensor is None or tensor.dtype != dtype or tensor.dim() != 1:
+        raise TicketError(f"the tensor {name!r} is missing or of the wrong type")
+    return tensor
+
+
+def _hash(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _deflate(manifest: Mapping[str, Any]) -> Tensor:
+    try:
+        text = json.dumps(manifest, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TicketError(f"the manifest must be plain JSON data: {error}") from error
+    return torch.from_numpy(np.frombuffer(zlib.compress(text.encode(), 9), np.uint8).copy())
+
+
+def _inflate(data: Tensor) -> dict[str, Any]:
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(data.numpy().tobytes(), MANIFEST_LIMIT)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise TicketError("the manifest is too large or incomplete")
+    manifest = json.loads(text)
+    if not isinstance(manifest, dict):
+        raise TicketError("the manifest is not a JSON object")
+    return manifest
+
+
+def _pack_bits(bits: list[Tensor]) -> Tensor:
+    flat = torch.cat(bits) if bits else torch.zeros(0, dtype=torch.bool)
+    return torch.from_numpy(np.packbits(flat.numpy()))
+
+
+def _unpack_bits(data: Tensor, count: int) -> Tensor:
+    if data.numel() != (count + 7) // 8:
+        raise TicketError(f"the masks have {data.numel()} bytes, not the {count} bits expected")
+    bits = np.unpackbits(data.numpy())
+    if bits[count:].any():
+        raise TicketError("the masks have bits beyond their end")
+    return torch.from_numpy(bits[:count].astype(np.bool_))
