@@ -38,16 +38,15 @@ class SigmoidGate(Gate):
         self._forward_l1: tuple[Tensor, int, list[bool]] | None = None
 
     def forward(self, w: Tensor) -> Tensor:
-        gated: Tensor
         if self.hard:
             return masked(w, self.mask(), self.scale)
         v, s, beta = w.view(self.layout.view), self.score, self.temperature
         if self.penalised and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             used: list[bool] = []
-            gated, l1 = _SigmoidGate.apply(v, s, beta, self.scale, used)
+            gated, l1 = _gate(v, s, beta, self.scale, used)
             self._forward_l1 = (l1, s._version, used)
         else:
-            gated, _ = _SigmoidGate.apply(v, s, beta, self.scale, None)
+            gated, _ = _gate(v, s, beta, self.scale, None)
         return gated.reshape(w.shape).to(w.dtype)
 
     def l1(self) -> Tensor:
@@ -109,6 +108,13 @@ class _SigmoidGate(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_w = _product(m, g, ctx.scale)  # dL/dw = c * m * g; overwrites m
         return grad_w, grad_s, None, None, None
+
+
+def _gate(
+    w: Tensor, s: Tensor, beta: Tensor, scale: float, used: list[bool] | None
+) -> tuple[Tensor, Tensor]:
+    gated, l1 = _SigmoidGate.apply(w, s, beta, scale, used)  # type: ignore[no-untyped-call]
+    return gated, l1
 
 
 def _product(m: Tensor, x: Tensor, scale: float) -> Tensor:
