@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from prunus.errors import MaskError
 from prunus.gates import FixedGate, attach, check_attachable, gated_parameters
-from prunus.selection import candidates
+from prunus.selection import Candidate, candidates, check_gateable
 from prunus.tables import percent, text_table
 
 
@@ -158,16 +158,16 @@ class Mask(Mapping[str, Tensor]):
     def shuffled(self, seed: int) -> Mask:
         """A random mask with the same density in every layer."""
         generator = torch.Generator().manual_seed(seed)
-        return Mask({n: _shuffle(t, generator) for n, t in self._tensors.items()})
+        return Mask(
+            {n.name: _scatter(n.kept, n.total, generator).view(n.shape) for n in self.layers}
+        )
 
     def random(self, seed: int) -> Mask:
         """A random mask with the same total density, uniform over all weights."""
         generator = torch.Generator().manual_seed(seed)
-        flat = torch.cat([t.flatten() for t in self._tensors.values()])
-        sizes = [tensor.numel() for tensor in self._tensors.values()]
-        parts = _shuffle(flat, generator).split(sizes)
-        names = self._tensors.items()
-        return Mask({n: p.view(t.shape) for (n, t), p in zip(names, parts, strict=True)})
+        flat = _scatter(self.kept, self.total, generator)
+        parts = flat.split([layer.total for layer in self.layers])
+        return Mask({n.name: p.view(n.shape) for n, p in zip(self.layers, parts, strict=True)})
 
     # Use
 
@@ -177,6 +177,13 @@ class Mask(Mapping[str, Tensor]):
         Any optimiser, momentum and weight decay may go on training the kept weights.
         `prunus.strip(model)` makes the zeros permanent and gives plain modules back.
         """
+        for candidate in self.covered(model):
+            mask = self._tensors[candidate.name]
+            attach(candidate, FixedGate(mask.to(candidate.parameter.device, copy=True)))
+        return model
+
+    def covered(self, model: nn.Module) -> list[Candidate]:
+        """The parameters of `model` under this mask, or an error if it does not fit the model."""
         check_attachable(model)
         parameters = {c.name: c for c in candidates(model)}
         for name, tensor in self._tensors.items():
@@ -187,12 +194,11 @@ class Mask(Mapping[str, Tensor]):
                 raise MaskError(
                     f"{name} is {tuple(tensor.shape)} in this mask but {shape} in the model"
                 )
-        for name, tensor in self._tensors.items():
-            attach(parameters[name], FixedGate(tensor.to(parameters[name].parameter.device)))
-        return model
+            check_gateable(parameters[name])
+        return [parameters[name] for name in self._tensors]
 
 
-def _shuffle(mask: Tensor, generator: torch.Generator) -> Tensor:
-    shuffled = torch.zeros(mask.numel(), dtype=torch.bool)
-    shuffled[torch.randperm(mask.numel(), generator=generator)[: int(mask.sum())]] = True
-    return shuffled.view(mask.shape)
+def _scatter(kept: int, total: int, generator: torch.Generator) -> Tensor:
+    mask = torch.zeros(total, dtype=torch.bool)
+    mask[torch.randperm(total, generator=generator)[:kept]] = True
+    return mask

@@ -93,13 +93,20 @@ class Selection(Sequence[Candidate]):
 
 
 def candidates(model: nn.Module) -> list[Candidate]:
-    """Every floating-point parameter of `model`, once each however often it is shared."""
+    """Every floating-point parameter of `model`, once each however often it is shared.
+
+    A model with lazy parameters is refused: what has no shape yet cannot be told apart.
+    """
     found: dict[int, Candidate] = {}
     for path, module in model.named_modules():
         for attribute, parameter in module.named_parameters(recurse=False):
             if not parameter.is_floating_point():
                 continue
             name = f"{path}.{attribute}" if path else attribute
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise SelectionError(
+                    f"{name} is lazy and has no shape yet: run one batch through the model first"
+                )
             owner = (name, module, attribute)
             kind = _kind(module, parameter)
             if id(parameter) in found:
@@ -124,20 +131,27 @@ def choose(model: nn.Module, select: Select = "paper") -> Selection:
     A sequence of rules selects what any of them selects. No match at all is an error.
     """
     rules: list[Rule] = [select] if isinstance(select, str) or callable(select) else list(select)
+    if not rules:
+        raise SelectionError("select is empty: give a rule, for example 'paper' or 'all'")
     everything = candidates(model)
     for rule in rules:
         if not any(_matches(rule, c) for c in everything):
             raise SelectionError(_nothing_matches(rule, everything))
     chosen = [c for c in everything if any(_matches(rule, c) for rule in rules)]
     for candidate in chosen:
-        _check(candidate)
+        check_gateable(candidate)
+        if not bool(torch.isfinite(candidate.parameter).all()):
+            raise SelectionError(
+                f"{candidate.name} holds NaN or infinite weights: load or initialise the model "
+                "first"
+            )
     ids = {id(c) for c in chosen}
     weights = [c for c in everything if c.kind != "other"]
     return Selection(chosen, [c for c in weights if id(c) not in ids])
 
 
 def _kind(module: nn.Module, parameter: nn.Parameter) -> str:
-    if isinstance(parameter, nn.parameter.UninitializedParameter) or parameter.dim() < 2:
+    if parameter.dim() < 2:
         return "other"
     return next((kind for kind, types in KINDS.items() if isinstance(module, types)), "other")
 
@@ -157,18 +171,10 @@ def _matches(rule: Rule, candidate: Candidate) -> bool:
     return bool(rule(candidate))
 
 
-def _check(candidate: Candidate) -> None:
-    parameter = candidate.parameter
-    if isinstance(parameter, nn.parameter.UninitializedParameter):
-        raise SelectionError(
-            f"{candidate.name} is lazy and has no shape yet: run one batch through the model first"
-        )
-    if not bool(torch.isfinite(parameter).all()):
-        raise SelectionError(
-            f"{candidate.name} holds NaN or infinite weights: load or initialise the model first"
-        )
+def check_gateable(candidate: Candidate) -> None:
+    """Raise if some module uses the parameter in a way that a gate cannot work with."""
     for name, module, _ in candidate.owners:
-        if getattr(module, "sparse", False):
+        if isinstance(module, KINDS["embedding"]) and module.sparse:
             raise SelectionError(
                 f"{name} has sparse gradients (sparse=True), which a gate cannot give: "
                 "build the embedding with sparse=False"

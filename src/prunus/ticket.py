@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +37,7 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Where a ticket came from. Everything is plain JSON data; all of it is optional."""
+    """Where a ticket came from. Everything is plain JSON data, copied; all of it is optional."""
 
     task: str = ""
     method: str = ""
@@ -48,13 +49,23 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=_versions)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
+    def __post_init__(self) -> None:
+        # What is not refused here can be written to a file and read back.
+        for name, types in _JSON_TYPES.items():
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                object.__setattr__(self, name, value := _json_copy(name, value))
+            if not isinstance(value, types):
+                raise TicketError(
+                    f"the manifest field {name!r} has the wrong type {type(value).__name__}"
+                )
+
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> Manifest:
         """The manifest of a file, every field checked."""
-        known = {f.name: _JSON_TYPES[f.name] for f in fields(cls)}
-        for name, value in data.items():
-            if name not in known or not isinstance(value, known[name]):
-                raise TicketError(f"the manifest field {name!r} is unknown or of the wrong type")
+        unknown = next((name for name in data if name not in _JSON_TYPES), None)
+        if unknown is not None:
+            raise TicketError(f"the manifest field {unknown!r} is unknown")
         return cls(**data)
 
 
@@ -68,6 +79,13 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "versions": (dict,),
     "created": (str,),
 }
+
+
+def _json_copy(name: str, value: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TicketError(f"the manifest field {name!r} is not plain JSON data: {error}") from error
 
 
 class Ticket:
@@ -99,10 +117,12 @@ class Ticket:
         self.whole = whole
         copies = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in weights.items()}
         for name, tensor in copies.items():
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise TicketError(f"{name} holds NaN or infinite values: this ticket cannot train")
             if name in mask and not whole:
                 tensor[~mask[name]] = 0
+            # Buffers may hold infinities for good reason, as an attention mask does.
+            bad = ~tensor.isfinite() if name in mask else tensor.isnan()
+            if bool(bad.any()):
+                raise TicketError(f"{name} holds NaN or infinite values: this ticket cannot train")
         self.weights: Mapping[str, Tensor] = MappingProxyType(copies)
 
     @cached_property
@@ -115,6 +135,9 @@ class Ticket:
 
     def __hash__(self) -> int:
         return hash(self.content_hash)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mappingproxy can be neither copied nor sent
+        return _ticket, (self.mask, dict(self.weights), self.manifest, self.whole)
 
     def __repr__(self) -> str:
         origin = self.manifest.method or "a mask"
@@ -147,6 +170,7 @@ class Ticket:
         check_attachable(model)
         tensors = plain_tensors(model)
         self._check_fits(tensors)
+        self.mask.covered(model)
         with torch.no_grad():
             for name, tensor in tensors.items():
                 tensor.copy_(self.weights[name])
@@ -173,4 +197,8 @@ class Ticket:
 
     def _content(self) -> Content:
         masks = {name: self.mask[name] for name in self.mask}
-        return Content(masks, self.weights, asdict(self.manifest), self.whole)
+        return Content(masks, self.weights, vars(self.manifest), self.whole)
+
+
+def _ticket(mask: Mask, weights: Mapping[str, Tensor], manifest: Manifest, whole: bool) -> Ticket:
+    return Ticket(mask, weights, manifest, whole=whole)

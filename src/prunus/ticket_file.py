@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ DTYPES = {
         torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool,
     )
 }  # fmt: skip
+MAX_DIMS = 64  # as many as PyTorch can index
 MANIFEST_LIMIT = 64 * 2**20  # bytes of JSON; a bound on what a hostile file can make us unpack
 
 
@@ -64,14 +66,16 @@ def decode(data: bytes) -> Content:
     """Read a ticket file back; everything is checked before anything is used."""
     try:
         tensors = safetensors.load(data)
-        header_size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + header_size]).get("__metadata__", {})
+        header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+        metadata = json.loads(header).get("__metadata__") or {}
     except Exception as error:  # the parser's own errors are of many types
         raise TicketError(
             f"not a safetensors file, or one that is damaged or cut short ({error})"
         ) from error
-    _check_metadata(metadata, tensors)
     try:
+        _check_metadata(metadata, tensors)
+        if not header.rstrip(b" ").endswith(b"}"):  # the only bytes that nothing else covers
+            raise TicketError("the padding of the header is damaged")
         return _unpack(tensors)
     except TicketError:
         raise
@@ -102,8 +106,8 @@ def _check_metadata(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) 
     if metadata.get("format") != FORMAT:
         raise TicketError("a safetensors file, but not a Prunus ticket")
     version = metadata.get("version", "")
-    if not version.isdecimal():
-        raise TicketError(f"the format version {version!r} is not a number")
+    if not re.fullmatch("[1-9][0-9]{0,8}", version):
+        raise TicketError(f"the format version {version[:20]!r} is not a number from 1 up")
     if int(version) > VERSION:
         raise TicketError(
             f"written in ticket format {version}; this Prunus reads up to {VERSION}: "
@@ -115,22 +119,31 @@ def _check_metadata(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) 
 
 def _unpack(tensors: dict[str, Tensor]) -> Content:
     manifest = _inflate(_take(tensors, "manifest", torch.uint8))
-    index, whole = manifest.pop("tensors"), bool(manifest.pop("whole"))
-    masked_sizes = [_size(shape) for _, _, shape, masked in index if masked]
+    index, whole = manifest.pop("tensors", None), manifest.pop("whole", None)
+    if not isinstance(index, list) or not isinstance(whole, bool):
+        raise TicketError("the manifest has no index of tensors, or does not say whether whole")
+    for entry in index:
+        _check_entry(entry)
+    masked_sizes = [math.prod(shape) for _, _, shape, masked in index if masked]
     bits = _unpack_bits(_take(tensors, "masks", torch.uint8), sum(masked_sizes))
     masks: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     position: dict[str, int] = {}
     offset = 0
     for name, dtype, shape, masked in index:
-        if not isinstance(name, str) or name in weights or dtype not in DTYPES:
-            raise TicketError(f"bad or repeated entry {name!r} of type {dtype!r} in the index")
-        size = _size(shape)
+        if name in weights:
+            raise TicketError(f"{name!r} is in the index twice")
+        size = math.prod(shape)
         keep = bits[offset : offset + size] if masked else None
         stored = size if keep is None or whole else int(keep.sum())
         values = tensors.get(f"values.{dtype}")
         start = position.get(dtype, 0)
-        if values is None or values.dtype != DTYPES[dtype] or start + stored > values.numel():
+        if (
+            values is None
+            or values.dtype != DTYPES[dtype]
+            or values.dim() != 1
+            or start + stored > values.numel()
+        ):
             raise TicketError(f"the values of {name} are missing")
         part = values[start : start + stored]
         position[dtype] = start + stored
@@ -146,10 +159,15 @@ def _unpack(tensors: dict[str, Tensor]) -> Content:
     return Content(masks, weights, manifest, whole)
 
 
-def _size(shape: list[int]) -> int:
-    if not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise TicketError(f"bad shape {shape} in the index")
-    return math.prod(shape)
+def _check_entry(entry: Any) -> None:
+    match entry:
+        case [str(name), str(dtype), list(shape), bool()]:
+            if dtype not in DTYPES:
+                raise TicketError(f"{name!r} has the unknown type {dtype!r} in the index")
+            if len(shape) > MAX_DIMS or not all(type(n) is int and n >= 0 for n in shape):
+                raise TicketError(f"{name!r} has the impossible shape {shape} in the index")
+        case _:
+            raise TicketError(f"the index has the entry {entry!r}, which is no tensor")
 
 
 def _take(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:
@@ -179,8 +197,8 @@ def _deflate(manifest: Mapping[str, Any]) -> Tensor:
 def _inflate(data: Tensor) -> dict[str, Any]:
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(data.numpy().tobytes(), MANIFEST_LIMIT)
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise TicketError("the manifest is too large or incomplete")
+    if unpacker.unconsumed_tail or unpacker.unused_data or not unpacker.eof:
+        raise TicketError("the manifest is too large, incomplete or followed by something else")
     manifest = json.loads(text)
     if not isinstance(manifest, dict):
         raise TicketError("the manifest is not a JSON object")

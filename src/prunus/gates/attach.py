@@ -38,10 +38,19 @@ def check_attachable(model: nn.Module) -> None:
 def attach(candidate: Candidate, gate: Gate) -> Gate:
     """Put `gate` on a parameter, in every module that uses it."""
     for _, module, attribute in candidate.owners:
+        order = getattr(type(module), "_prunus_order", tuple(module._parameters))
         parametrize.register_parametrization(module, attribute, gate, unsafe=True)
+        cast(Any, type(module))._prunus_order = order
         if isinstance(module, nn.RNNBase):
             _adapt_recurrent(module)
     return gate
+
+
+def is_attached(candidate: Candidate, gate: Gate) -> bool:
+    """Whether `gate` is on the parameter now."""
+    _, module, attribute = candidate.owners[0]
+    on_it = parametrize.is_parametrized(module, attribute)
+    return on_it and gate_of(module, attribute)[0] is gate
 
 
 def gated_parameters(model: nn.Module) -> dict[str, tuple[Gate, nn.Parameter]]:
@@ -68,18 +77,17 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
 
     The tensors are the live ones: for a gated parameter, the weight that is trained.
     """
-    gates = {id(gate) for gate, _ in gated_parameters(model).values()}
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for path, module in model.named_modules():
-        if isinstance(module, Gate | parametrize.ParametrizationList):
+        if isinstance(module, Gate) or _is_gated(module):
             continue
         own = dict(module.named_parameters(recurse=False))
         transient = module._non_persistent_buffers_set
         own |= {k: b for k, b in module.named_buffers(recurse=False) if k not in transient}
         if parametrize.is_parametrized(module):
             for attribute, pair in cast(nn.ModuleDict, module.parametrizations).items():
-                if id(cast(Any, pair)[0]) in gates:
+                if _is_gated(pair):
                     own[attribute] = cast(Any, pair).original
         for attribute, tensor in own.items():
             if id(tensor) not in seen:
@@ -125,8 +133,13 @@ def _gated(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     for path, module in model.named_modules():
         if parametrize.is_parametrized(module):
             for attribute, pair in cast(nn.ModuleDict, module.parametrizations).items():
-                if isinstance(cast(Any, pair)[0], Gate):
+                if _is_gated(pair):
                     yield f"{path}.{attribute}" if path else attribute, module, attribute
+
+
+def _is_gated(module: nn.Module) -> bool:
+    # Lists of other parametrizations (weight norm and the like) are none of our business.
+    return isinstance(module, parametrize.ParametrizationList) and isinstance(module[0], Gate)
 
 
 def _detach(model: nn.Module, keep_gated: bool) -> None:
@@ -137,10 +150,14 @@ def _detach(model: nn.Module, keep_gated: bool) -> None:
         _own_class(module)
         weight = gate_of(module, attribute)[1]
         keep = keep_gated and id(weight) not in written
+        order = cast(Any, type(module))._prunus_order
         parametrize.remove_parametrizations(module, attribute, leave_parametrized=keep)
+        # Optimisers know parameters by their position, so each goes back to where it was.
+        for name in filter(module._parameters.__contains__, order):
+            module._parameters[name] = module._parameters.pop(name)
         written.add(id(weight))
         if isinstance(module, nn.RNNBase):
-            setattr(module, attribute, weight)  # refreshes the layer's own list of weights
+            cast(Any, module)._init_flat_weights()  # the layer's own list of weights
 
 
 def _own_class(module: nn.Module) -> None:

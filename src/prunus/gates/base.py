@@ -21,8 +21,20 @@ class Gate(nn.Module):
     scale: float = 1.0
     """Factor on every weight that is kept; folded into the weights when the gate is stripped."""
 
+    round_mask: Tensor | None
+    """Between two rounds: the mask that the last one found, of which the gate may know nothing any
+    more because it was reset for the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("round_mask", None, persistent=False)
+
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""
+        return self.decide() if self.round_mask is None else self.round_mask.clone()
+
+    def decide(self) -> Tensor:
+        """The mask as the gate is now."""
         raise NotImplementedError
 
     def soft_mask(self) -> Tensor:

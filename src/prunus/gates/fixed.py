@@ -20,5 +20,5 @@ class FixedGate(Gate):
     def forward(self, w: Tensor) -> Tensor:
         return masked(w, self.fixed_mask)
 
-    def mask(self) -> Tensor:
+    def decide(self) -> Tensor:
         return self.fixed_mask.clone()

@@ -35,7 +35,7 @@ class SigmoidGate(Gate):
             score = torch.full(layout.score, mask_init, dtype=dtype, device=weight.device)
         self.score = nn.Parameter(score.detach())
         self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
-        self._forward_l1: tuple[Tensor, int, list[bool]] | None = None
+        self._forward_l1: tuple[Tensor, tuple[int, int], list[bool]] | None = None
 
     def forward(self, w: Tensor) -> Tensor:
         if self.hard:
@@ -44,7 +44,7 @@ class SigmoidGate(Gate):
         if self.penalised and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             used: list[bool] = []
             gated, l1 = _gate(v, s, beta, self.scale, used)
-            self._forward_l1 = (l1, s._version, used)
+            self._forward_l1 = (l1, (s._version, beta._version), used)
         else:
             gated, _ = _gate(v, s, beta, self.scale, None)
         return gated.reshape(w.shape).to(w.dtype)
@@ -54,12 +54,13 @@ class SigmoidGate(Gate):
 
         The forward pass has the soft mask in its hands anyway: the sum is taken there, and its
         gradient rides on the gate's own backward pass. Only when that sum is out of date (no
-        forward pass since the score changed, or a backward pass used it) is it computed here.
+        forward pass since score or temperature changed, or a backward pass used it) is it computed
+        here.
         """
         latest, self._forward_l1 = self._forward_l1, None
         if latest is not None and torch.is_grad_enabled():
-            l1, version, used = latest
-            if version == self.score._version and not used:
+            l1, versions, used = latest
+            if versions == (self.score._version, self.temperature._version) and not used:
                 return l1
         return self.soft_mask().sum() * self.layout.weights_per_gate
 
@@ -67,7 +68,7 @@ class SigmoidGate(Gate):
         """`sigmoid(beta*s)`, one value per gate."""
         return torch.sigmoid(self.score * self.temperature)
 
-    def mask(self) -> Tensor:
+    def decide(self) -> Tensor:
         # H(s): decided by the sign of s, never by a sigmoid that underflows.
         return (self.score > 0).expand(self.layout.view).reshape(self.layout.weight)
 

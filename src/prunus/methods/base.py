@@ -67,9 +67,7 @@ class Method(ABC):
         self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
         for candidate in self.selection:
             gating.attach(candidate, self.gates[candidate.name])
-        self._attached = True
         self._rewind_point = self._snapshot() if rewind_step == 0 else None
-        self._round_mask: Mask | None = None
 
     # What a method defines
 
@@ -93,11 +91,13 @@ class Method(ABC):
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
         """Parameter groups for any optimiser; `options` are the optimiser's own for the weights."""
+        self._check_attached()
         return [{"params": [p for p in self.model.parameters() if p.requires_grad], "lr": lr}
                 | options]  # fmt: skip
 
     def penalty(self) -> Tensor:
         """What to add to the loss; zero for methods without a penalty."""
+        self._check_attached()
         return next(self.model.parameters()).new_zeros(())
 
     def step(self) -> None:
@@ -106,6 +106,8 @@ class Method(ABC):
         if self.hardened:
             return
         self.t += 1
+        if self.t == 1:
+            self._hold(None)
         if self.round == 1 and self.t == self.rewind_step:
             self._rewind_point = self._snapshot()
         self.on_step()
@@ -119,20 +121,20 @@ class Method(ABC):
         self._check_attached()
         if self.hardened:
             raise AttachError("the mask is fixed since harden(): there are no rounds any more")
-        self._round_mask = self.on_round_end()
+        self._hold(None)
+        mask = self.on_round_end()
+        self._hold(mask)
         self.round += 1
         self.t = 0
         if self.rewinds:
             self.rewind()
-        return self._round_mask
+        return mask
 
     # What the user asks for
 
     def mask(self) -> Mask:
         """The binary mask now; between two rounds, the one that the last round found."""
-        if self.t == 0 and self._round_mask is not None:
-            return self._round_mask
-        return self._gate_mask()
+        return Mask({name: gate.mask() for name, gate in self.gates.items()})
 
     def stats(self) -> Statistics:
         """Densities and gates in transition, as data and (printed) as a table."""
@@ -141,6 +143,7 @@ class Method(ABC):
     @contextmanager
     def hard(self) -> Iterator[nn.Module]:
         """Within this context the model computes with its binary mask."""
+        self._check_attached()
         with gating.hard(self.model):
             yield self.model
 
@@ -157,6 +160,7 @@ class Method(ABC):
 
         The rest is provenance; `whole` also stores the weights that the mask removes.
         """
+        self._check_attached()
         mask = self.mask()
         if not mask.kept:
             warn(
@@ -188,34 +192,32 @@ class Method(ABC):
     def harden(self) -> Mask:
         """Fix the mask `m = H(s)` and stop the search; training goes on with the kept weights.
 
-        Removed weights are exactly zero from here on, and optimisers need no change.
+        Removed weights are exactly zero from here on, and optimisers need no change. DDP does: wrap
+        the model again, because it expects gradients of all that had them when it was wrapped.
         """
         self._check_attached()
-        mask = self._gate_mask()
-        self._fix_gates()
-        return mask
+        self._fix_gates(True)
+        return self.mask()
 
     def strip(self) -> nn.Module:
         """Make the mask permanent and leave: plain modules with zeros in place."""
         self._check_attached()
-        self._attached = False
         return gating.strip(self.model)
 
     def remove(self) -> nn.Module:
         """Leave the model dense, with the weights as trained, and no trace of the method."""
         self._check_attached()
-        self._attached = False
         return gating.remove(self.model)
 
     def state_dict(self) -> dict[str, Any]:
         """The method's own state; the model's `state_dict` has the scores and weights."""
-        masks = None if self._round_mask is None else dict(self._round_mask)
+        between_rounds = self.t == 0 and self.round > 1
         return {
             "method": self.name,
             "round": self.round,
             "t": self.t,
             "hardened": self.hardened,
-            "round_mask": masks,
+            "round_mask": dict(self.mask()) if between_rounds else None,
             "rewind_point": self._rewind_point,
         }
 
@@ -227,22 +229,22 @@ class Method(ABC):
             f"this state is of method {state['method']!r}, but this method is {self.name!r}",
         )
         self.round, self.t = state["round"], state["t"]
-        self._round_mask = None if state["round_mask"] is None else Mask(state["round_mask"])
+        self._hold(state["round_mask"])
         self._rewind_point = state["rewind_point"]
-        if state["hardened"]:
-            self._fix_gates()
+        self._fix_gates(state["hardened"])
 
     # Details
 
-    def _gate_mask(self) -> Mask:
-        return Mask({name: gate.mask() for name, gate in self.gates.items()})
+    def _hold(self, mask: Mapping[str, Tensor] | None) -> None:
+        for name, (gate, weight) in gating.gated_parameters(self.model).items():
+            gate.round_mask = None if mask is None else mask[name].to(weight.device)
 
-    def _fix_gates(self) -> None:
-        self.hardened = True
+    def _fix_gates(self, fixed: bool) -> None:
+        self.hardened = fixed
         for gate in self.gates.values():
-            gate.hard = True
+            gate.hard = fixed
             for parameter in gate.parameters():
-                parameter.requires_grad_(False)
+                parameter.requires_grad_(not fixed)
                 parameter.grad = None  # without a gradient, no optimiser touches it
 
     def _snapshot(self) -> dict[str, Tensor]:
@@ -270,7 +272,8 @@ class Method(ABC):
         return tensors
 
     def _check_attached(self) -> None:
-        if not self._attached:
+        first = self.selection[0]
+        if not gating.is_attached(first, self.gates[first.name]):
             raise AttachError("this method has left its model (strip or remove); attach a new one")
 
 

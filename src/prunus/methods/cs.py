@@ -64,8 +64,8 @@ class ContinuousSparsification(Method):
         )
         check(mask_scale in ("init", "none"), f"mask_scale={mask_scale!r} is not 'init' or 'none'")
         check(
-            0 < anneal_every <= max(steps, 1),
-            f"anneal_every={anneal_every} is not between 1 and the {steps} steps of a round",
+            anneal_every == 1 or 1 < anneal_every <= steps // 2,
+            f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps of a round",
         )
         self.mask_init = mask_init
         self.penalty_strength = penalty
@@ -104,6 +104,7 @@ class ContinuousSparsification(Method):
 
     def penalty(self) -> Tensor:
         """`lambda * ||sigmoid(beta*s)||_1`; cheapest after the forward pass of the same step."""
+        self._check_attached()
         if self.hardened or not self.penalty_strength:
             return super().penalty()
         sums = [gate.l1() for gate in self.gates.values()]
@@ -124,7 +125,7 @@ class ContinuousSparsification(Method):
         self._set_temperature(self.final_temperature ** min(1.0, progress))
 
     def on_round_end(self) -> Mask:
-        mask = self._gate_mask()
+        mask = self.mask()
         with torch.no_grad():
             for gate in self.gates.values():
                 # s <- min(beta_T * s_T, s0), and only then beta <- 1

@@ -42,7 +42,7 @@ class IterativeMagnitudePruning(Method):
         return FixedGate(torch.ones_like(candidate.parameter, dtype=torch.bool))
 
     def on_round_end(self) -> Mask:
-        mask = self._gate_mask()
+        mask = self.mask()
         weights = {name: w.detach() for name, (_, w) in gated_parameters(self.model).items()}
         kept = keep_highest(
             {name: w.abs() for name, w in weights.items()},
@@ -51,7 +51,7 @@ class IterativeMagnitudePruning(Method):
         )
         for name, gate in self.gates.items():
             gate.fixed_mask.copy_(kept[name])
-        return self._gate_mask()
+        return self.mask()
 
     @property
     def settings(self) -> dict[str, Any]:

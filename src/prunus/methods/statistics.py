@@ -93,7 +93,8 @@ def statistics(gates: Mapping[str, Gate]) -> Statistics:
 
 @torch.no_grad()
 def _measure(name: str, gate: Gate) -> LayerStatistics:
-    mask, soft = gate.mask(), gate.soft_mask()
+    mask = gate.mask()
+    soft = mask.float() if gate.hard else gate.soft_mask()
     distance = torch.minimum(soft, 1 - soft)
     return LayerStatistics(
         name=name,

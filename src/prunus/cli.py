@@ -1,0 +1,106 @@
+"""The command line: `prunus demo`, `prunus inspect`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cyclopts import App
+
+from prunus.errors import PrunusError
+from prunus.version import __version__
+
+app = App(
+    name="prunus",
+    help="Finds the small network inside a big one.",
+    version=__version__,
+)
+
+
+@app.command
+def demo(out: Path = Path("demo")) -> None:
+    """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
+
+    Trains a small ConvNet on scikit-learn's digits; searches tickets with CS and IMP; re-trains
+    them beside random masks; prints a table and writes tickets and an HTML page. Run it again
+    after an interruption and it goes on where it was.
+
+    Parameters
+    ----------
+    out
+        Folder for the results, the tickets and the page.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Table
+
+    from prunus.demo import Experiment, Settings, demo_page, demo_table, verdict
+    from prunus.files import write_atomically
+    from prunus.report.summary import summarise
+
+    console = Console()
+    settings = Settings()
+    columns = (
+        TextColumn("{task.percentage:>3.0f}%"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("starting", total=settings.total_epochs)
+
+        def advance(doing: str, epochs: int) -> None:
+            progress.update(bar, description=doing, advance=epochs)
+
+        results = Experiment(out, settings, advance).run()
+        progress.update(bar, description="done")
+    groups = summarise(results)
+    content = demo_table(groups)
+    table = Table(title="Subnetworks of a ConvNet on digits, mean ± deviation over seeds")
+    for i, name in enumerate(content.header):
+        table.add_column(name, justify="right" if i else "left")
+    for i, row in enumerate(content.rows):
+        table.add_row(*row, style="bold" if i in content.marked else None)
+    console.print(table)
+    console.print(verdict(groups))
+    page = write_atomically(out / "report.html", demo_page(results, settings))
+    console.print(f"Page: {page}\nTickets: {out / 'tickets'}")
+
+
+@app.command
+def inspect(ticket: Path) -> None:
+    """Show what a ticket holds: where it came from, and how much of each layer it keeps.
+
+    Parameters
+    ----------
+    ticket
+        A ticket file.
+    """
+    from dataclasses import asdict
+
+    from prunus.ticket import Ticket
+
+    content = Ticket.load(ticket)
+    for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
+        print(f"{name.replace('_', ' '):<14}{value}")
+    print(f"\n{content.mask}")
+
+
+def main() -> None:
+    """Run a command; errors that Prunus raises on purpose are messages, not tracebacks."""
+    try:
+        app()
+    except PrunusError as error:
+        print(f"prunus: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("prunus: interrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

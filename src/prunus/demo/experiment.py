@@ -1,0 +1,231 @@
+"""The lottery ticket hypothesis on handwritten digits, as an experiment of a few minutes.
+
+For every seed: train the dense network; search tickets with CS at several mask inits; search with
+IMP for the same number of epochs to the same density; draw a random mask with the same density in
+every layer; and re-train all of them alone, from the weights after the first epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from prunus.files import write_atomically
+from prunus.gates import hard
+from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
+from prunus.tasks.data import DataOptions, LoaderOptions, load_data
+from prunus.tasks.networks import build_network
+from prunus.ticket import Manifest, Ticket
+from prunus.training import Recipe, accuracy, train
+
+TASK = "digits/digits_convnet"
+
+Advance = Callable[[str, int], None]
+"""Told what is going on, and how many epochs of work were done since the last call."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What determines the result."""
+
+    seeds: tuple[int, ...] = (0, 1, 2)
+    mask_inits: tuple[float, ...] = (0.0, -0.05, -0.2)
+    rounds: int = 2
+    epochs: int = 12
+    rewind_epoch: int = 1
+    train_images: int = 500
+    batch_size: int = 25
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of training in the whole experiment."""
+        per_ticket = 2 * (self.rounds + 1) + 1  # CS and IMP with re-training, and a random mask
+        return len(self.seeds) * self.epochs * (1 + len(self.mask_inits) * per_ticket)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One subnetwork, re-trained; or the dense network."""
+
+    method: str
+    seed: int
+    mask_init: float | None
+    """Of the CS run that this belongs to."""
+    density: float
+    accuracy: float
+    """Test accuracy, after re-training from `w^(k)`."""
+    search_accuracy: float | None
+    """Test accuracy at the end of the search, on the hard mask."""
+    epochs: int
+    """Spent on search and re-training together."""
+    layers: dict[str, float] = field(default_factory=dict)
+    curve: list[float] = field(default_factory=list)
+    """Test accuracy after each epoch of re-training."""
+    search_curve: list[dict[str, float]] = field(default_factory=list)
+    """Density and test accuracy, both of the hard mask, after each epoch of the search."""
+    ticket: str | None = None
+
+
+class Experiment:
+    """Runs the stages one by one; those whose results are in `folder` already are not repeated."""
+
+    def __init__(self, folder: Path, settings: Settings, advance: Advance) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.advance = advance
+        self.recipe = Recipe.scaled(settings.epochs, settings.batch_size)
+        self.data = load_data("digits", folder, DataOptions(train_images=settings.train_images))
+        self.test = self.data.evaluation("test", LoaderOptions(batch_size=1024))
+        steps_per_epoch = settings.train_images // settings.batch_size
+        self.steps = settings.epochs * steps_per_epoch
+        self.rewind_step = settings.rewind_epoch * steps_per_epoch
+
+    def run(self) -> list[Result]:
+        results: list[Result] = []
+        for seed in self.settings.seeds:
+            dense = self._stage("dense", seed, None, partial(self._dense, seed))
+            results.append(dense)
+            for s0 in self.settings.mask_inits:
+                cs = self._stage("cs", seed, s0, partial(self._cs, seed, s0))
+                found = self._ticket(cs).mask
+                imp = self._stage("imp", seed, s0, partial(self._imp, seed, s0, found.density))
+                weights = self._ticket(dense).weights
+                control = Ticket(found.shuffled(seed), weights, Manifest(TASK, "random", seed=seed))
+                random = self._stage("random", seed, s0, partial(self._retrain, control, seed, s0))
+                results += [cs, imp, random]
+        return results
+
+    # The stages
+
+    def _dense(self, seed: int) -> tuple[Result, Ticket]:
+        # IMP before its first pruning is the dense network, and remembers w^(k) for the controls.
+        method = IterativeMagnitudePruning(
+            self._network(seed), steps=self.steps, rewind_step=self.rewind_step
+        )
+        curve: list[float] = []
+        self._train(method.model, seed, "dense", method, curve.append)
+        ticket = method.ticket(task=TASK, seed=seed)
+        epochs = self.settings.epochs
+        return Result("dense", seed, None, 1.0, curve[-1], None, epochs, curve=curve), ticket
+
+    def _cs(self, seed: int, mask_init: float) -> tuple[Result, Ticket]:
+        method = ContinuousSparsification(
+            self._network(seed),
+            steps=self.steps,
+            mask_init=mask_init,
+            rewind_step=self.rewind_step,
+        )
+        return self._search(method, seed, mask_init)
+
+    def _imp(self, seed: int, mask_init: float, density: float) -> tuple[Result, Ticket]:
+        rate = 1 - density ** (1 / self.settings.rounds)
+        method = IterativeMagnitudePruning(
+            self._network(seed), steps=self.steps, rate=rate, rewind_step=self.rewind_step
+        )
+        return self._search(method, seed, mask_init)
+
+    def _search(self, method: Method, seed: int, mask_init: float) -> tuple[Result, Ticket]:
+        curve: list[dict[str, float]] = []
+
+        def note(hard_accuracy: float) -> None:
+            density = method.stats().hard_density
+            curve.append({"density": density, "accuracy": hard_accuracy})
+
+        for number in range(1, self.settings.rounds + 1):
+            doing = f"{method.name} s0={mask_init:g} round {number}"
+            self._train(method.model, seed + number, doing, method, note)
+            method.end_round()
+        ticket = method.ticket(task=TASK, seed=seed, metrics={"accuracy": curve[-1]["accuracy"]})
+        return self._retrain(ticket, seed, mask_init, curve)
+
+    def _retrain(
+        self,
+        ticket: Ticket,
+        seed: int,
+        mask_init: float,
+        search_curve: Sequence[dict[str, float]] = (),
+    ) -> tuple[Result, Ticket]:
+        name = ticket.manifest.method
+        curve: list[float] = []
+        model = ticket.apply(self._network(seed))
+        self._train(model, seed, f"{name} s0={mask_init:g} re-training", None, curve.append)
+        result = Result(
+            method=name,
+            seed=seed,
+            mask_init=mask_init,
+            density=ticket.mask.density,
+            accuracy=curve[-1],
+            search_accuracy=search_curve[-1]["accuracy"] if search_curve else None,
+            epochs=len(search_curve) + len(curve),
+            layers={layer.name: layer.density for layer in ticket.mask.layers},
+            curve=curve,
+            search_curve=list(search_curve),
+        )
+        return result, ticket
+
+    # Details
+
+    def _network(self, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        data = self.data
+        return build_network(
+            TASK.partition("/")[2],
+            num_classes=data.num_classes,
+            image_size=data.image_size,
+            channels=data.channels,
+        )
+
+    def _train(
+        self,
+        model: nn.Module,
+        seed: int,
+        doing: str,
+        method: Method | None,
+        note: Callable[[float], None],
+    ) -> None:
+        """Train for one round; `note` gets the test accuracy of the hard mask after each epoch."""
+
+        def on_epoch(_: int) -> None:
+            with hard(model):
+                note(accuracy(model, self.test))
+            self.advance(f"seed {seed}: {doing}", 1)
+
+        options = LoaderOptions(batch_size=self.settings.batch_size)
+        train(
+            model,
+            self.data.training(options, seed=seed),
+            self.recipe,
+            method=method,
+            on_epoch=on_epoch,
+        )
+
+    def _stage(
+        self,
+        method: str,
+        seed: int,
+        mask_init: float | None,
+        work: Callable[[], tuple[Result, Ticket]],
+    ) -> Result:
+        name = f"{method}-seed{seed}" if mask_init is None else f"{method}{mask_init:+g}-seed{seed}"
+        record = self.folder / "results" / f"{name}.json"
+        stamp = json.loads(json.dumps(asdict(self.settings)))
+        if record.exists():
+            content = json.loads(record.read_text())
+            if content["settings"] == stamp:
+                self.advance(f"{name} is there already", content["result"]["epochs"])
+                return Result(**content["result"])
+        result, ticket = work()
+        path = ticket.save(self.folder / "tickets" / f"{name}.safetensors")
+        result = replace(result, ticket=str(path.relative_to(self.folder)))
+        write_atomically(record, json.dumps({"settings": stamp, "result": asdict(result)}))
+        return result
+
+    def _ticket(self, result: Result) -> Ticket:
+        assert result.ticket is not None
+        return Ticket.load(self.folder / result.ticket)

@@ -1,0 +1,1 @@
+"""Tasks: networks, data sets and the recipes that train them."""

@@ -1,0 +1,92 @@
+"""Fetching data sets from their official places, checked and all or nothing."""
+
+import hashlib
+import http.client
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from prunus.tasks.data.errors import DataError
+from prunus.tasks.data.sources import SOURCES, Source
+from prunus.tasks.lookup import unknown
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with a file's name, the bytes so far and, where the server tells, their total."""
+
+_TIMEOUT_SECONDS = 60
+_CHUNK = 1 << 20
+
+
+def download(name: str, root: Path, progress: Progress | None = None) -> Path:
+    """Get a data set and return its folder below `root`; nothing happens if it is there.
+
+    Every file is compared with its published checksum before it appears under its name, so an
+    interrupted download leaves nothing that could be mistaken for data.
+    """
+    if name not in SOURCES:
+        raise unknown("data set to download", name, SOURCES)
+    source = SOURCES[name]
+    folder = root / source.folders[0]
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
+        if source.unpacked:
+            _get_archives(source, Path(temporary), folder, progress)
+        else:
+            _get_files(source, Path(temporary), folder, progress)
+    return folder
+
+
+def _get_archives(source: Source, temporary: Path, folder: Path, progress: Progress | None) -> None:
+    if all((folder / name).is_file() for name in source.unpacked):
+        return
+    content = temporary / "content"
+    for file, md5 in source.files.items():
+        archive = _fetch(source.url + file, md5, temporary / file, progress)
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(content, filter="data")
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in (content / folder.name).iterdir():
+                path.replace(folder / path.name)
+        except (tarfile.TarError, OSError, EOFError) as error:
+            raise DataError(f"cannot unpack {source.url}{file} into {folder}: {error}") from error
+
+
+def _get_files(source: Source, temporary: Path, folder: Path, progress: Progress | None) -> None:
+    for file, md5 in source.files.items():
+        target = folder / file
+        if not (target.is_file() and _md5(target) == md5):
+            path = _fetch(source.url + file, md5, temporary / file, progress)
+            folder.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
+def _fetch(url: str, md5: str, path: Path, progress: Progress | None) -> Path:
+    received = 0
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as reply, path.open("wb") as out:
+            total = reply.length
+            while chunk := reply.read(_CHUNK):
+                out.write(chunk)
+                received += len(chunk)
+                if progress:
+                    progress(path.name, received, total)
+    except (OSError, http.client.HTTPException) as error:
+        raise DataError(
+            f"cannot download {url} into {path.parent.parent}: {error}. Where there is no "
+            f"internet, get the file elsewhere and put its content there"
+        ) from error
+    found = _md5(path)
+    if found != md5:
+        raise DataError(
+            f"{url} has the MD5 checksum {found} instead of the published {md5} "
+            f"({received} bytes received); nothing was kept. Try again, or get it from elsewhere"
+        )
+    return path
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

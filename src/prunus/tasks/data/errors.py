@@ -1,0 +1,15 @@
+"""What reading data raises. Every message names the file or folder, and what to do."""
+
+from prunus.errors import PrunusError
+
+
+class DataError(PrunusError, RuntimeError):
+    """Data that cannot be had: missing, damaged, or impossible to download."""
+
+
+class MissingDataError(DataError):
+    """The files of a data set are not where they were looked for."""
+
+
+class DamagedDataError(DataError):
+    """A file exists but does not hold what it should."""

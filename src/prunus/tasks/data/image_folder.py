@@ -1,0 +1,148 @@
+"""Large images from files, decoded and augmented by worker processes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from prunus.tasks.data.batches import Normalise
+from prunus.tasks.data.errors import DamagedDataError
+from prunus.tasks.data.image_transforms import (
+    evaluation_view,
+    read_image,
+    require_pillow,
+    training_view,
+)
+from prunus.tasks.data.image_tree import ImageList, ImageSplits, read_tree
+from prunus.tasks.data.sharding import LoaderOptions, Plan, generator_for, seed_for
+from prunus.tasks.data.splits import DataOptions, SplitName
+
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
+_IMAGE_SIZE = 224
+
+
+@dataclass(frozen=True)
+class ImageFolderData:
+    """A tree of image files; `image_size` is the side that the network gets to see."""
+
+    splits: ImageSplits
+    image_size: int
+    channels: int = 3
+
+    @property
+    def num_classes(self) -> int:
+        """The number of class folders."""
+        return len(self.splits.classes)
+
+    def training(self, options: LoaderOptions, *, seed: int) -> "ImageBatches":
+        """Shuffled batches of random parts of the training images, mirrored at random."""
+        return ImageBatches(self.splits.train, options, image_size=self.image_size, seed=seed)
+
+    def evaluation(self, split: SplitName, options: LoaderOptions) -> "ImageBatches":
+        """The middle of every image of a split once, in order."""
+        return ImageBatches(getattr(self.splits, split), options, image_size=self.image_size)
+
+
+def image_folder(folder: Path, options: DataOptions) -> ImageFolderData:
+    """The data in a tree of class folders; see `read_tree` for the layouts."""
+    require_pillow()
+    return ImageFolderData(read_tree(folder, options), options.image_size or _IMAGE_SIZE)
+
+
+class ImageBatches:
+    """A `Loader` over image files: for training with a `seed`, for evaluation without.
+
+    The part that is cut from an image follows from (seed, epoch, image), so the number of
+    workers and the place where an epoch is resumed make no difference.
+    """
+
+    def __init__(
+        self, images: ImageList, options: LoaderOptions, *, image_size: int, seed: int | None = None
+    ) -> None:
+        self._options = options
+        self._normalise = Normalise(_MEAN, _STD, options)
+        self._plan = Plan(len(images), options, whole_batches=seed is not None)
+        self._order = _EpochOrder(self._plan, seed)
+        self._loader = DataLoader(
+            _ImageBatch(images, image_size, seed),
+            sampler=self._order,
+            batch_size=None,  # the sampler hands out whole batches
+            num_workers=options.workers,
+            persistent_workers=options.workers > 0,
+            pin_memory=options.device.type == "cuda",
+            # Without its own, DataLoader draws from the global generator at every epoch, and a
+            # resumed run would no longer equal an uninterrupted one.
+            generator=torch.Generator(),
+        )
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch, the same on every rank."""
+        return len(self._plan)
+
+    def epoch(self, number: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of epoch `number` from `start_batch` on; one epoch at a time."""
+        self._order.move_to(number, self._plan.batches_from(start_batch))
+        return self._batches()
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        device = self._options.device
+        for batch in self._loader:
+            if isinstance(batch, DamagedDataError):
+                raise batch
+            images, labels = (part.to(device, non_blocking=True) for part in batch)
+            yield self._normalise(images), labels
+
+
+@dataclass(frozen=True)
+class _Request:
+    epoch: int
+    indices: list[int]
+
+
+class _EpochOrder(Sampler[_Request]):
+    """Asks for one batch after the other; lives in the main process only."""
+
+    def __init__(self, plan: Plan, seed: int | None) -> None:
+        self._plan, self._seed = plan, seed
+        self._epoch, self._batches = 0, range(0)
+
+    def move_to(self, epoch: int, batches: range) -> None:
+        self._epoch, self._batches = epoch, batches
+
+    def __iter__(self) -> Iterator[_Request]:
+        count, epoch = self._plan.images, self._epoch
+        order = (
+            torch.arange(count)
+            if self._seed is None
+            else torch.randperm(count, generator=generator_for(self._seed, epoch))
+        )
+        for batch in self._batches:
+            yield _Request(epoch, order[self._plan.positions(batch)].tolist())
+
+
+class _ImageBatch(Dataset[tuple[Tensor, Tensor] | DamagedDataError]):
+    """Reads a whole batch. Pixels stay uint8: a quarter of the bytes to pass between processes."""
+
+    def __init__(self, images: ImageList, size: int, seed: int | None) -> None:
+        self._images, self._size, self._seed = images, size, seed
+
+    def __getitem__(self, request: _Request) -> tuple[Tensor, Tensor] | DamagedDataError:
+        views = torch.empty((len(request.indices), 3, self._size, self._size), dtype=torch.uint8)
+        try:
+            for view, index in zip(views, request.indices, strict=True):
+                view.copy_(self._view(request.epoch, index))
+        except DamagedDataError as error:
+            # Returned, because what a worker raises reaches the user as a nest of tracebacks.
+            return error
+        return views, torch.from_numpy(self._images.labels[request.indices])
+
+    def _view(self, epoch: int, index: int) -> Tensor:
+        image = read_image(self._images.path(index))
+        if self._seed is None:
+            return evaluation_view(image, self._size)
+        return training_view(image, self._size, Random(seed_for(self._seed, epoch, index)))

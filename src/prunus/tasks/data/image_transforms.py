@@ -1,0 +1,88 @@
+"""The standard ImageNet augmentation on one image, deterministic given its random numbers."""
+
+import math
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from prunus.errors import SettingError
+from prunus.tasks.data.errors import DamagedDataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_AREA = (0.08, 1.0)
+_ASPECT = (3 / 4, 4 / 3)
+_ATTEMPTS = 10
+_EVALUATION_MARGIN = 256 / 224
+
+
+def require_pillow() -> None:
+    """Raise an error that says what to install, unless Pillow imports."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise SettingError(
+            "reading image files needs Pillow, which is not installed: pip install pillow"
+        ) from error
+
+
+def read_image(path: Path) -> "Image":
+    """The decoded image, in colour."""
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            return image.convert("RGB")
+    except FileNotFoundError as error:
+        raise DamagedDataError(f"{path} has vanished since the run began") from error
+    except Exception as error:  # decoders of damaged files raise anything
+        raise DamagedDataError(
+            f"{path} cannot be read as an image ({error}); replace or delete it"
+        ) from error
+
+
+def training_view(image: "Image", size: int, random: Random) -> Tensor:
+    """A random part of the image, resized to `size` and mirrored half of the time (uint8, CHW)."""
+    left, top, width, height = random_box(image.width, image.height, random)
+    box = (left, top, left + width, top + height)
+    pixels = _pixels(image.resize((size, size), _bilinear(), box=box))
+    return pixels.flip(2) if random.random() < 0.5 else pixels
+
+
+def random_box(width: int, height: int, random: Random) -> tuple[int, int, int, int]:
+    """Left, top, width and height of a part with 8 to 100 % of the area and a sane aspect."""
+    for _ in range(_ATTEMPTS):
+        area = width * height * random.uniform(*_AREA)
+        aspect = math.exp(random.uniform(*map(math.log, _ASPECT)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return random.randint(0, width - w), random.randint(0, height - h), w, h
+    # Very long or high images: the largest part in the middle that has a sane aspect.
+    w = min(width, max(1, round(height * _ASPECT[1])))
+    h = min(height, max(1, round(width / _ASPECT[0])))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def evaluation_view(image: "Image", size: int) -> Tensor:
+    """The middle, after the shorter side became 256/224 of `size` (uint8, CHW)."""
+    short = round(size * _EVALUATION_MARGIN)
+    shorter = min(image.width, image.height)
+    width, height = image.width * short // shorter, image.height * short // shorter
+    resized = image.resize((width, height), _bilinear())
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return _pixels(resized.crop((left, top, left + size, top + size)))
+
+
+def _bilinear() -> int:
+    import PIL.Image
+
+    return PIL.Image.Resampling.BILINEAR
+
+
+def _pixels(image: "Image") -> Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)

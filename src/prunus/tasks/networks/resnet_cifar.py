@@ -1,0 +1,88 @@
+"""Residual networks for small images (He et al. 2016, section 4.2), with 6n+2 layers.
+
+Where the shape changes, the shortcut is a 1x1 convolution with batch norm (option B) named
+`shortcut`; the paper does not sparsify these two layers.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from prunus.errors import SettingError
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False),
+                nn.BatchNorm2d(outputs),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class CifarResNet(nn.Module):
+    """A stem, three stages of 16, 32 and 64 channels, global average pooling, one linear layer."""
+
+    def __init__(self, depth: int, *, num_classes: int, channels: int) -> None:
+        super().__init__()
+        blocks, rest = divmod(depth - 2, 6)
+        if blocks < 1 or rest:
+            near = 6 * max(1, round((depth - 2) / 6)) + 2
+            raise SettingError(
+                f"a ResNet for small images has 6n+2 layers (8, 14, 20, ...), not {depth}; "
+                f"the nearest is {near}"
+            )
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = _stage(16, 16, blocks, stride=1)
+        self.layer2 = _stage(16, 32, blocks, stride=2)
+        self.layer3 = _stage(32, 64, blocks, stride=2)
+        self.fc = nn.Linear(64, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        logits: Tensor = self.fc(x.mean(dim=(2, 3)))
+        return logits
+
+
+def _stage(inputs: int, outputs: int, blocks: int, *, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        BasicBlock(inputs, outputs, stride),
+        *(BasicBlock(outputs, outputs, stride=1) for _ in range(blocks - 1)),
+    )
+
+
+def cifar_resnet(
+    depth: int,
+    *,
+    num_classes: int,
+    image_size: int,  # noqa: ARG001  (every size works: the features are averaged)
+    channels: int,
+) -> nn.Module:
+    """The residual network of `depth` = 6n+2 layers, for images of any size."""
+    return CifarResNet(depth, num_classes=num_classes, channels=channels)
+
+
+def resnet20(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
+    """ResNet-20, the paper's small network (other papers on lottery tickets say ResNet-18)."""
+    return cifar_resnet(20, num_classes=num_classes, image_size=image_size, channels=channels)
+
+
+def resnet56(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
+    """ResNet-56."""
+    return cifar_resnet(56, num_classes=num_classes, image_size=image_size, channels=channels)

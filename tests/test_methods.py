@@ -1,0 +1,265 @@
+"""What every method does: hardening, saving and going on, the registry."""
+
+import copy
+import io
+
+import pytest
+import torch
+
+import prunus
+from models import ConvNet, images, lstm, seeded
+from prunus.gates import plain_tensors
+
+x = images(4, 2, 5, 5)()
+
+
+def make_cs(model):
+    return prunus.ContinuousSparsification(
+        model, steps=6, mask_init=0.01, penalty=1e-4, select="all", rewind_step=2
+    )
+
+
+def make_imp(model):
+    return prunus.IterativeMagnitudePruning(
+        model, steps=6, rate=0.3, select="all", rewind_step=2, rewind=False
+    )
+
+
+METHODS = {"cs": make_cs, "imp": make_imp}
+
+
+def sgd(method, **options):
+    options = {"momentum": 0.9, "weight_decay": 1e-2, **options}
+    if method.name == "cs":
+        options["score_lr"] = 0.5
+    return torch.optim.SGD(method.param_groups(0.1, **options))
+
+
+def train(method, optimizer, steps=3, batch=x):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (method.model(batch).square().mean() + method.penalty()).backward()
+        optimizer.step()
+        method.step()
+
+
+def test_registry():
+    assert {name: cls.name for name, cls in prunus.METHODS.items()} == {"cs": "cs", "imp": "imp"}
+
+
+# Hardening
+
+OPTIMISERS = {
+    "sgd": lambda groups: torch.optim.SGD(groups, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": lambda groups: torch.optim.AdamW(groups, foreach=False),
+}
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("name", METHODS)
+def test_removed_weights_stay_zero_in_fine_tuning(name, optimiser):
+    model = seeded(ConvNet)
+    method = METHODS[name](model)
+    optimizer = OPTIMISERS[optimiser](method.param_groups(0.05, weight_decay=0.1))
+    train(method, optimizer, 4)
+    if name == "cs":
+        with torch.no_grad():
+            for gate in method.gates.values():
+                gate.score.normal_()
+    else:
+        method.end_round()
+    mask = method.harden()
+    scores = {n: p.clone() for n, p in model.named_parameters() if n.endswith("score")}
+    before = model.conv1.weight.detach().clone()
+    t = method.t
+    train(method, optimizer, 5)  # the same optimiser, momentum and all
+    assert method.t == t
+    assert 0 < mask.density < 1
+    assert method.mask() == mask
+    for parameter, kept in mask.items():
+        assert not model.get_submodule(parameter.rpartition(".")[0]).weight[~kept].any()
+    assert not torch.equal(model.conv1.weight, before)
+    for n, score in scores.items():
+        assert torch.equal(model.get_parameter(n), score)
+        assert model.get_parameter(n).grad is None
+    assert method.penalty().item() == 0
+    with pytest.raises(prunus.AttachError, match="no rounds any more"):
+        method.end_round()
+    model.eval()
+    output = model(x)
+    method.strip()
+    assert torch.equal(model(x), output)
+    for parameter, kept in mask.items():
+        assert not model.get_parameter(parameter)[~kept].any()
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_removed_weights_of_a_ticket_stay_zero_in_retraining(optimiser):
+    model = seeded(ConvNet)
+    imp = make_imp(model)
+    train(imp, sgd(imp), 6)
+    imp.end_round()
+    retrained = imp.ticket().apply(seeded(ConvNet, 5))
+    groups = [{"params": list(retrained.parameters()), "lr": 0.05, "weight_decay": 0.1}]
+    optimizer = OPTIMISERS[optimiser](groups)
+    for _ in range(4):
+        optimizer.zero_grad()
+        retrained(x).square().mean().backward()
+        optimizer.step()
+    assert prunus.Mask.of(retrained) == imp.mask()
+    for parameter, kept in imp.mask().items():
+        module = retrained.get_submodule(parameter.rpartition(".")[0])
+        assert not module.weight[~kept].any()
+        assert module.weight[kept].all()
+
+
+# Saving and going on
+
+
+def to_start(method, optimizer):
+    """Nothing has happened yet."""
+
+
+def to_mid_round(method, optimizer):
+    train(method, optimizer, 3)
+
+
+def to_between_rounds(method, optimizer):
+    train(method, optimizer, 6)
+    method.end_round()
+
+
+def to_second_round(method, optimizer):
+    to_between_rounds(method, optimizer)
+    train(method, optimizer, 2)
+
+
+def to_hardened(method, optimizer):
+    to_second_round(method, optimizer)
+    method.harden()
+    train(method, optimizer, 2)
+
+
+def to_hardened_between_rounds(method, optimizer):
+    to_between_rounds(method, optimizer)
+    method.harden()
+
+
+MOMENTS = [
+    to_start, to_mid_round, to_between_rounds, to_second_round, to_hardened,
+    to_hardened_between_rounds,
+]  # fmt: skip
+
+
+def saved(*states):
+    buffer = io.BytesIO()
+    torch.save(states, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def assert_same(one, two):
+    a, b = one.model.state_dict(), two.model.state_dict()
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+    assert one.mask() == two.mask()
+    assert (one.round, one.t, one.hardened) == (two.round, two.t, two.hardened)
+    copies = [copy.deepcopy(m.model).eval() for m in (one, two)]
+    assert torch.equal(copies[0](x), copies[1](x))
+    with prunus.hard(copies[0]), prunus.hard(copies[1]):
+        assert torch.equal(copies[0](x), copies[1](x))
+    kind = "rewind" if one.round > 1 or one.t >= 2 else "current"
+    tickets = one.ticket(kind), two.ticket(kind)
+    assert tickets[0].mask == tickets[1].mask
+    for name, tensor in tickets[0].weights.items():
+        assert torch.equal(tensor, tickets[1].weights[name])
+    assert tickets[0].manifest.settings == tickets[1].manifest.settings
+
+
+@pytest.mark.parametrize("model_first", [True, False])
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", METHODS)
+def test_state_round_trips_at_any_moment(name, moment, model_first):
+    method = METHODS[name](seeded(ConvNet))
+    optimizer = sgd(method)
+    moment(method, optimizer)
+    states = saved(method.model.state_dict(), method.state_dict(), optimizer.state_dict())
+
+    other = METHODS[name](seeded(ConvNet, 7))
+    new_optimizer = sgd(other)
+    if model_first:
+        other.model.load_state_dict(states[0])
+    other.load_state_dict(states[1])
+    if not model_first:
+        other.model.load_state_dict(states[0])
+    new_optimizer.load_state_dict(states[2])
+    assert_same(method, other)
+
+    for going_on, theirs in ((method, optimizer), (other, new_optimizer)):
+        train(going_on, theirs, 2)
+    assert_same(method, other)
+    if not method.hardened:
+        assert method.end_round() == other.end_round()
+        assert_same(method, other)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_hardened_method_can_go_back_to_an_earlier_state(name):
+    method = METHODS[name](seeded(ConvNet))
+    optimizer = sgd(method)
+    train(method, optimizer, 3)
+    states = saved(method.model.state_dict(), method.state_dict())
+    twin = copy.deepcopy(method)
+    method.harden()
+    method.model.load_state_dict(states[0])
+    method.load_state_dict(states[1])
+    assert_same(method, twin)
+    for going_on in (method, twin):
+        train(going_on, sgd(going_on), 2)
+    assert_same(method, twin)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_copy_at_any_moment_goes_on_alike(name, moment):
+    method = METHODS[name](seeded(ConvNet))
+    moment(method, sgd(method))
+    twin = copy.deepcopy(method)
+    for going_on in (method, twin):
+        train(going_on, sgd(going_on), 2)
+    assert_same(method, twin)
+    twin.remove()
+    assert method.mask().total == 2 * 6 * 9 + 6 * 4 * 9 + 12
+    train(method, sgd(method), 1)
+
+
+def test_recurrent_models_round_trip():
+    batch = images(3, 5, 4)()
+    model, fresh = seeded(lstm), seeded(lstm, 1)
+    cs, other = make_cs(model), make_cs(fresh)
+    train(cs, sgd(cs), 3, batch)
+    states = saved(model.state_dict(), cs.state_dict())
+    other.load_state_dict(states[1])
+    fresh.load_state_dict(states[0])
+    assert torch.equal(fresh(batch), model(batch))
+    for method in (cs, other):
+        train(method, sgd(method), 2, batch)
+    assert torch.equal(fresh(batch), model(batch))
+
+
+def test_a_state_of_another_method_is_refused():
+    cs, imp = make_cs(seeded(ConvNet)), make_imp(seeded(ConvNet))
+    with pytest.raises(prunus.SettingError, match=r"'imp'.*'cs'"):
+        cs.load_state_dict(imp.state_dict())
+
+
+def test_the_rewind_point_is_a_copy():
+    model = seeded(ConvNet)
+    method = make_imp(model)
+    train(method, sgd(method), 2)
+    early = {n: t.clone() for n, t in plain_tensors(model).items()}
+    train(method, sgd(method), 2)
+    ticket = method.ticket(whole=True)
+    assert all(torch.equal(ticket.weights[n], t) for n, t in early.items())

@@ -1,0 +1,302 @@
+"""Which parameters are chosen, by every kind of rule, and what is said when none are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from prunus import AttachError, Candidate, Selection, SelectionError, candidates, choose
+
+
+class Block(nn.Module):
+    """A residual block with 1x1 convolutions on the main path too, as in ResNet-50."""
+
+    def __init__(self, shortcut: str = "shortcut") -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(4, 2, 1)
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.add_module(shortcut, nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)))
+
+
+class Everything(nn.Module):
+    """One module of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+        self.up = nn.ConvTranspose1d(2, 2, 3)
+        self.fc = nn.Linear(3, 2)
+        self.bilinear = nn.Bilinear(2, 2, 2)
+        self.embed = nn.Embedding(5, 4)
+        self.bag = nn.EmbeddingBag(5, 4)
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.lstm = nn.LSTM(2, 3, num_layers=2, bidirectional=True)
+        self.cell = nn.GRUCell(2, 3)
+        self.norm = nn.LayerNorm(4)
+        self.scale = nn.Parameter(torch.ones(2, 2))
+
+
+def names(selection: Selection | list[Candidate]) -> list[str]:
+    return [c.name for c in selection]
+
+
+ATTENTION = ["attention.in_proj_weight"]
+LSTM = [f"lstm.weight_{a}_l{n}{r}" for n in (0, 1) for r in ("", "_reverse") for a in ("ih", "hh")]
+KINDS = {
+    "conv": ["block.reduce.weight", "block.conv.weight", "block.shortcut.0.weight", "up.weight"],
+    "linear": ["fc.weight", "bilinear.weight", "attention.out_proj.weight"],
+    "embedding": ["embed.weight", "bag.weight"],
+    "attention": ATTENTION,
+    "recurrent": [*LSTM, "cell.weight_ih", "cell.weight_hh"],
+}
+
+
+@pytest.fixture
+def model() -> Everything:
+    return Everything()
+
+
+class TestRules:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_kind(self, model: nn.Module, kind: str) -> None:
+        assert names(choose(model, kind)) == KINDS[kind]
+        assert {c.kind for c in choose(model, kind)} == {kind}
+
+    def test_all_is_every_kind_and_no_bias_or_norm(self, model: nn.Module) -> None:
+        chosen = names(choose(model, "all"))
+        assert sorted(chosen) == sorted(name for kind in KINDS.values() for name in kind)
+
+    def test_paper_is_the_default(self, model: nn.Module) -> None:
+        expected = ["block.reduce.weight", "block.conv.weight", "up.weight"]
+        assert names(choose(model)) == names(choose(model, "paper")) == expected
+
+    @pytest.mark.parametrize("shortcut", ["shortcut", "downsample", "skip"])
+    def test_paper_leaves_out_the_1x1_shortcuts_alone(self, shortcut: str) -> None:
+        selection = choose(Block(shortcut))
+        assert names(selection) == ["reduce.weight", "conv.weight"]
+        assert names(selection.passed_over) == [f"{shortcut}.0.weight"]
+
+    @pytest.mark.parametrize("name", ["projection", "skipper", "my_shortcut"])
+    def test_paper_keeps_1x1_convolutions_of_other_names(self, name: str) -> None:
+        assert f"{name}.0.weight" in names(choose(Block(name)))
+
+    @pytest.mark.parametrize(
+        ("conv", "chosen"),
+        [
+            (nn.Conv1d(2, 2, 1), False),
+            (nn.Conv3d(2, 2, 1), False),
+            (nn.ConvTranspose2d(2, 2, 1), False),
+            (nn.Conv2d(2, 2, 3), True),
+            (nn.Conv2d(2, 2, (1, 3)), True),
+        ],
+    )
+    def test_shortcuts_of_other_shapes(self, conv: nn.Module, chosen: bool) -> None:
+        model = nn.ModuleDict({"main": nn.Conv2d(2, 2, 3), "skip": conv})
+        assert ("skip.weight" in names(choose(model))) is chosen
+
+    @pytest.mark.parametrize(
+        ("pattern", "expected"),
+        [
+            ("fc.weight", ["fc.weight"]),
+            ("block.*.weight", ["block.reduce.weight", "block.conv.weight",
+                                "block.shortcut.0.weight", "block.shortcut.1.weight"]),
+            ("lstm.weight_ih_l?", ["lstm.weight_ih_l0", "lstm.weight_ih_l1"]),
+            ("*.bias_hh", ["cell.bias_hh"]),
+            ("scale", ["scale"]),
+        ],
+    )  # fmt: skip
+    def test_pattern(self, model: nn.Module, pattern: str, expected: list[str]) -> None:
+        assert names(choose(model, pattern)) == expected
+
+    @pytest.mark.parametrize(
+        ("module_type", "expected"),
+        [
+            (nn.Conv2d, KINDS["conv"][:3]),
+            (nn.ConvTranspose1d, ["up.weight"]),
+            (nn.Embedding, ["embed.weight"]),
+            (nn.RNNBase, LSTM),
+            (Everything, ["scale"]),
+        ],
+    )
+    def test_type(
+        self, model: nn.Module, module_type: type[nn.Module], expected: list[str]
+    ) -> None:
+        assert names(choose(model, module_type)) == expected
+
+    def test_predicate(self, model: nn.Module) -> None:
+        large = choose(model, lambda c: c.kind == "conv" and c.parameter.numel() > 50)
+        assert names(large) == ["block.conv.weight"]
+
+    @pytest.mark.parametrize("sequence", [list, tuple])
+    def test_a_sequence_selects_what_any_rule_does_in_model_order(
+        self, model: nn.Module, sequence: type
+    ) -> None:
+        rules = sequence(["embedding", nn.Linear, "block.conv.w*", "up.weight", "up.*t"])
+        assert names(choose(model, rules)) == [
+            "block.conv.weight", "up.weight", "fc.weight", "embed.weight", "bag.weight",
+            "attention.out_proj.weight",
+        ]  # fmt: skip
+
+    def test_integer_parameters_are_no_candidates(self) -> None:
+        model = nn.Linear(2, 2)
+        model.steps = nn.Parameter(torch.zeros(2, 2, dtype=torch.int64), requires_grad=False)
+        assert names(candidates(model)) == ["weight", "bias"]
+
+    def test_a_bare_module_has_bare_names(self) -> None:
+        assert names(choose(nn.Conv2d(1, 1, 3))) == ["weight"]
+
+
+class TestSharing:
+    def test_tied_weights_are_listed_once_with_their_aliases(self) -> None:
+        model = nn.ModuleDict({"embed": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False)})
+        model["head"].weight = model["embed"].weight
+        [tied] = choose(model, "all")
+        assert tied.name == "embed.weight"
+        assert [name for name, _, _ in tied.owners] == ["embed.weight", "head.weight"]
+        assert tied.module is model["embed"]
+        assert "embed.weight = head.weight" in str(choose(model, "all"))
+
+    @pytest.mark.parametrize("rule", ["head.*", "embed.*", nn.Linear, nn.Embedding])
+    def test_a_tied_weight_is_found_by_any_of_its_places(self, rule: str) -> None:
+        model = nn.ModuleDict({"embed": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False)})
+        model["head"].weight = model["embed"].weight
+        assert names(choose(model, rule)) == ["embed.weight"]
+
+    def test_a_weight_registered_by_a_plain_module_first_keeps_its_kind(self) -> None:
+        class Tied(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = nn.Linear(2, 2)
+                self.shared = self.fc.weight
+
+        [tied] = choose(Tied(), "linear")
+        assert (tied.name, tied.kind) == ("shared", "linear")
+
+    def test_a_module_used_twice_is_one_candidate(self) -> None:
+        conv = nn.Conv2d(2, 2, 3)
+        assert names(choose(nn.Sequential(conv, nn.ReLU(), conv))) == ["0.weight"]
+
+
+class TestAttention:
+    def test_packed_projections(self) -> None:
+        assert names(choose(nn.MultiheadAttention(4, 2), "attention")) == ["in_proj_weight"]
+
+    def test_separate_projections(self) -> None:
+        attention = nn.MultiheadAttention(4, 2, kdim=3, vdim=5, add_bias_kv=False)
+        expected = ["q_proj_weight", "k_proj_weight", "v_proj_weight"]
+        assert names(choose(attention, "attention")) == expected
+
+    def test_inside_a_transformer(self) -> None:
+        layer = nn.TransformerEncoderLayer(4, 2, dim_feedforward=8)
+        assert names(choose(layer, "all")) == [
+            "self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight",
+            "linear2.weight",
+        ]  # fmt: skip
+
+
+class TestErrors:
+    def test_nothing_matches_lists_the_candidates(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 2), nn.Embedding(5, 4))
+        with pytest.raises(SelectionError) as raised:
+            choose(model, "paper")
+        message = str(raised.value)
+        assert "select='paper' matches no parameter" in message
+        assert "'all', 'embedding', 'linear'" in message
+        rows = [line.split() for line in message.splitlines()[1:]]
+        assert rows == [
+            ["parameter", "kind", "shape", "weights"],
+            ["0.weight", "linear", "2x3", "6"],
+            ["1.weight", "embedding", "5x4", "20"],
+        ]
+
+    @pytest.mark.parametrize(
+        ("rule", "shown"),
+        [
+            ("encoder.*", r"'encoder\.\*'"),
+            (nn.LSTM, "'LSTM'"),
+            (lambda _: False, "'<lambda>'"),
+            (["linear", "typo.*"], r"'typo\.\*'"),
+        ],
+    )
+    def test_the_rule_without_a_match_is_named(self, rule: object, shown: str) -> None:
+        with pytest.raises(SelectionError, match=f"select={shown} matches no parameter"):
+            choose(nn.Linear(2, 2), rule)  # type: ignore[arg-type]
+
+    def test_a_model_with_parameters_of_no_known_kind(self) -> None:
+        with pytest.raises(SelectionError, match=r"weight +other +4 +4"):
+            choose(nn.LayerNorm(4), "all")
+
+    def test_a_model_without_parameters(self) -> None:
+        with pytest.raises(SelectionError, match="no floating-point parameters"):
+            choose(nn.ReLU(), "all")
+
+    @pytest.mark.parametrize("empty", [[], ()])
+    def test_no_rules(self, empty: list[str]) -> None:
+        with pytest.raises(SelectionError, match="select is empty"):
+            choose(nn.Linear(2, 2), empty)
+
+    @pytest.mark.parametrize("select", ["paper", "all", "linear", nn.Linear, "0.weight", "nothing"])
+    def test_lazy_modules_are_never_passed_over_in_silence(self, select: str) -> None:
+        model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.LazyLinear(3))
+        with pytest.raises(SelectionError, match=r"2\.weight is lazy .* run one batch"):
+            choose(model, select)
+        model(torch.zeros(1, 1, 4, 4))
+        assert names(choose(model, "all")) == ["0.weight", "2.weight"]
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+    def test_weights_that_are_not_finite(self, bad: float) -> None:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        with torch.no_grad():
+            model[1].weight[1, 0] = bad
+        with pytest.raises(SelectionError, match=r"1\.weight holds NaN or infinite"):
+            choose(model, "linear")
+        assert names(choose(model, "0.*t")) == ["0.weight"]
+
+    @pytest.mark.parametrize("embedding", [nn.Embedding, nn.EmbeddingBag])
+    def test_sparse_embeddings(self, embedding: type[nn.Embedding]) -> None:
+        with pytest.raises(SelectionError, match=r"0\.weight has sparse gradients"):
+            choose(nn.Sequential(embedding(5, 4, sparse=True)), "all")
+
+    def test_a_custom_module_may_call_anything_sparse(self) -> None:
+        class Odd(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(2, 2))
+                self.sparse = nn.Linear(2, 2)
+
+        assert names(choose(Odd(), "weight")) == ["weight"]
+
+    def test_already_parametrized(self) -> None:
+        model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 3, 3)))
+        with pytest.raises(AttachError, match="parametrized already"):
+            choose(model, "*original1")
+        with pytest.raises(SelectionError, match=r"0\.parametrizations\.weight\.original0"):
+            choose(model, "conv")
+
+    def test_a_refused_selection_changes_nothing(self) -> None:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Embedding(3, 2, sparse=True))
+        before = list(model.state_dict())
+        with pytest.raises(SelectionError):
+            choose(model, "all")
+        assert list(model.state_dict()) == before
+        assert type(model[0]) is nn.Linear
+
+
+class TestListing:
+    def test_printed(self) -> None:
+        title, header, *rows = str(choose(Block())).splitlines()
+        assert title == "2 of 3 weight tensors are sparsified, 80 weights"
+        assert header.split() == ["parameter", "kind", "shape", "weights", "chosen"]
+        assert [row.split() for row in rows] == [
+            ["reduce.weight", "conv", "2x4x1x1", "8", "yes"],
+            ["conv.weight", "conv", "4x2x3x3", "72", "yes"],
+            ["shortcut.0.weight", "conv", "4x4x1x1", "16", "no"],
+        ]
+
+    def test_is_a_sequence(self) -> None:
+        selection = choose(Block())
+        assert len(selection) == 2
+        assert selection[0] in selection
+        assert names(selection[::-1]) == ["conv.weight", "reduce.weight"]
+        assert [c.is_shortcut for c in (*selection, *selection.passed_over)] == [False, False, True]
