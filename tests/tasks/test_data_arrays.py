@@ -99,7 +99,7 @@ def test_split_checks_its_tensors() -> None:
 def test_digits() -> None:
     data: Data = load_data("digits", "/nowhere")
     assert isinstance(data, ArrayData)
-    assert [len(part) for part in (data.train, data.validation, data.test)] == [1000, 200, 597]
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [800, 200, 797]
     assert (data.num_classes, data.image_size, data.channels) == (10, 8, 1)
     assert int(data.train.images.max()) == 255
     assert data.padding == 0
@@ -117,7 +117,7 @@ def test_digits_loaders() -> None:
     everything = torch.cat([x for x, _ in data.evaluation("train", LoaderOptions(500)).epoch(0)])
     assert math.isclose(everything.mean().item(), 0, abs_tol=0.02)
     assert math.isclose(everything.std().item(), 1, abs_tol=0.02)
-    assert len(data.evaluation("test", LoaderOptions(100))) == 4
+    assert len(data.evaluation("test", LoaderOptions(100))) == 8
 
 
 def test_digits_ask_for_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

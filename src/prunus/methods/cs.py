@@ -65,7 +65,7 @@ class ContinuousSparsification(Method):
         check(mask_scale in ("init", "none"), f"mask_scale={mask_scale!r} is not 'init' or 'none'")
         check(
             anneal_every == 1 or 1 < anneal_every <= steps // 2,
-            f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps of a round",
+            f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps a round",
         )
         self.mask_init = mask_init
         self.penalty_strength = penalty

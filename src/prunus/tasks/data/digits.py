@@ -7,13 +7,13 @@ from prunus.errors import SettingError
 from prunus.tasks.data.arrays import ArrayData, Split, array_data
 from prunus.tasks.data.splits import DataOptions, split_off_test
 
-_TEST_IMAGES = 597
+_TEST_IMAGES = 797
 _VALIDATION_IMAGES = 200
 _BRIGHTEST = 16
 
 
 def digits(options: DataOptions) -> ArrayData:
-    """1,797 images of 8x8 pixels; 597 of them, always the same, are the test set."""
+    """1,797 images of 8x8 pixels; 797 of them, always the same, are the test set."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

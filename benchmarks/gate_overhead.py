@@ -1,0 +1,185 @@
+"""What gates cost: time of a training step with them over a dense step, and peak memory.
+
+Compared with the dense network, in one process and interleaved step by step:
+- `prunus`: Continuous Sparsification as this library does it;
+- `stored mask`: the paper's published layer, which computes the mask in the forward pass and keeps
+  it, and takes the penalty from there;
+- `torch prune`: `torch.nn.utils.prune` with a fixed mask, which learns nothing about the mask.
+
+Run `make bench`, or `python benchmarks/gate_overhead.py --out results/gate_overhead.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+import prunus
+from prunus.files import write_atomically
+from prunus.tables import text_table
+from prunus.tasks.networks import build_network
+
+Step = Callable[[], None]
+VARIANTS = ("dense", "prunus", "stored mask", "torch prune")
+
+
+class StoredMask(nn.Module):
+    """The gate as the published code has it: mask and product are made, and kept, each forward."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.score = nn.Parameter(torch.zeros_like(weight))
+        self.temperature = 1.0
+        self.mask = torch.empty(0)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        self.mask = torch.sigmoid(self.temperature * self.score) * 2.0  # 1 / sigmoid(0)
+        return weight * self.mask
+
+
+class TinyTransformer(nn.Module):
+    """Four encoder blocks of width 256 on 32 tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(64, 256)
+        block = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
+        self.blocks = nn.TransformerEncoder(block, 4, enable_nested_tensor=False)
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.embed(x)).mean(1))
+
+
+def networks(name: str) -> tuple[nn.Module, Tensor, str]:
+    """A network, a batch for it, and what of it to sparsify."""
+    sizes = {"num_classes": 10, "image_size": 32, "channels": 3}
+    match name:
+        case "resnet20":
+            return build_network("resnet20", **sizes), torch.randn(128, 3, 32, 32), "paper"
+        case "vgg16":
+            return build_network("vgg16", **sizes), torch.randn(64, 3, 32, 32), "paper"
+        case "mlp":
+            return build_network("mlp", **sizes), torch.randn(128, 3, 32, 32), "linear"
+        case _:
+            return TinyTransformer(), torch.randn(64, 32, 64), "all"
+
+
+def make_step(network: str, variant: str) -> Step:
+    """A function that does one whole training step of a variant."""
+    torch.manual_seed(0)
+    model, batch, select = networks(network)
+    labels = torch.randint(0, 10, (len(batch),))
+    penalty: Callable[[], Tensor] = lambda: torch.zeros(())  # noqa: E731
+    after: Step = lambda: None  # noqa: E731
+    groups: list[dict[str, object]] = [{"params": list(model.parameters())}]
+    chosen = prunus.choose(model, select)
+    if variant == "prunus":
+        cs = prunus.ContinuousSparsification(model, steps=10_000, select=select, rewind_step=None)
+        groups, penalty, after = cs.param_groups(lr=0.01, weight_decay=1e-4), cs.penalty, cs.step
+    elif variant == "stored mask":
+        gates = []
+        for candidate in chosen:
+            gates.append(StoredMask(candidate.parameter.detach()))
+            _, module, attribute = candidate.owners[0]
+            torch.nn.utils.parametrize.register_parametrization(
+                module, attribute, gates[-1], unsafe=True
+            )
+        groups = [{"params": list(model.parameters())}]
+        penalty = lambda: 1e-8 * sum(gate.mask.sum() for gate in gates)  # noqa: E731
+    elif variant == "torch prune":
+        for candidate in chosen:
+            _, module, attribute = candidate.owners[0]
+            prune.random_unstructured(module, attribute, amount=0.9)
+        groups = [{"params": list(model.parameters())}]
+    optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=1e-4)
+
+    def step() -> None:
+        loss = F.cross_entropy(model(batch), labels) + penalty()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after()
+
+    return step
+
+
+def time_steps(network: str, seconds: float) -> dict[str, dict[str, float]]:
+    """Median step time of each variant, and the median of its ratio to the dense step beside it."""
+    steps = {variant: make_step(network, variant) for variant in VARIANTS}
+    for step in steps.values():
+        step()
+        step()
+    times: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    end = time.perf_counter() + seconds
+    order = list(VARIANTS)
+    while time.perf_counter() < end or len(times["dense"]) < 5:
+        order.append(order.pop(0))  # no variant always follows the same other
+        for variant in order:
+            start = time.perf_counter()
+            steps[variant]()
+            times[variant].append(time.perf_counter() - start)
+    ratios = {
+        v: statistics.median(t / d for t, d in zip(times[v], times["dense"], strict=True))
+        for v in VARIANTS
+    }
+    return {
+        v: {"ms": 1000 * statistics.median(times[v]), "ratio": ratios[v], "steps": len(times[v])}
+        for v in VARIANTS
+    }
+
+
+def peak_memory(network: str, variant: str) -> float:
+    """Peak resident memory in MiB of a fresh process that makes three training steps."""
+    folder = str(Path(__file__).parent)
+    code = (
+        f"import resource, sys; sys.path.insert(0, {folder!r}); import gate_overhead as g;"
+        f"step = g.make_step({network!r}, {variant!r}); [step() for _ in range(3)];"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
+    return int(output) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("results/gate_overhead.json"))
+    parser.add_argument("--seconds", type=float, default=60, help="measuring time for each network")
+    parser.add_argument(
+        "--networks", nargs="+", default=["resnet20", "vgg16", "mlp", "transformer"]
+    )
+    arguments = parser.parse_args()
+    results = {}
+    for network in arguments.networks:
+        results[network] = time_steps(network, arguments.seconds)
+        for variant in VARIANTS:
+            results[network][variant]["peak MiB"] = peak_memory(network, variant)
+        rows = [
+            [v, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}", f"{r['steps']:.0f}"]
+            for v, r in results[network].items()
+        ]
+        print(f"\n{network}")
+        print(text_table(["variant", "ms a step", "ratio to dense", "peak MiB", "steps"], rows))
+    machine = {"processor": platform.processor() or platform.machine(), "torch": torch.__version__,
+               "threads": torch.get_num_threads()}  # fmt: skip
+    write_atomically(
+        arguments.out, json.dumps({"machine": machine, "results": results}, indent=1) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
