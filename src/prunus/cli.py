@@ -31,30 +31,16 @@ def demo(out: Path = Path("demo")) -> None:
         Folder for the results, the tickets and the page.
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
     from rich.table import Table
 
     from prunus.demo import Experiment, Settings, demo_page, demo_table, verdict
     from prunus.files import write_atomically
     from prunus.report.summary import summarise
+    from prunus.training.progress import progress_bar
 
     console = Console()
     settings = Settings()
-    columns = (
-        TextColumn("{task.percentage:>3.0f}%"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console) as progress:
+    with progress_bar(console) as progress:
         bar = progress.add_task("starting", total=settings.total_epochs)
 
         def advance(doing: str, epochs: int) -> None:

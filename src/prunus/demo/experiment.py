@@ -19,10 +19,11 @@ from torch import nn
 from prunus.files import write_atomically
 from prunus.gates import hard
 from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
+from prunus.tasks import RECIPES
 from prunus.tasks.data import DataOptions, LoaderOptions, load_data
 from prunus.tasks.networks import build_network
 from prunus.ticket import Manifest, Ticket
-from prunus.training import Recipe, accuracy, train
+from prunus.training import Engine, EngineSettings, Trainer
 
 TASK = "digits/digits_convnet"
 
@@ -79,7 +80,10 @@ class Experiment:
         self.folder = folder
         self.settings = settings
         self.advance = advance
-        self.recipe = Recipe.scaled(settings.epochs, settings.batch_size)
+        self.engine = Engine(EngineSettings(accelerator="cpu"))
+        self.recipe = RECIPES["tickets"].changed(
+            epochs=settings.epochs, batch_size=settings.batch_size
+        )
         self.data = load_data("digits", folder, DataOptions(train_images=settings.train_images))
         self.test = self.data.evaluation("test", LoaderOptions(batch_size=1024))
         steps_per_epoch = settings.train_images // settings.batch_size
@@ -190,20 +194,14 @@ class Experiment:
         note: Callable[[float], None],
     ) -> None:
         """Train for one round; `note` gets the test accuracy of the hard mask after each epoch."""
-
-        def on_epoch(_: int) -> None:
-            with hard(model):
-                note(accuracy(model, self.test))
-            self.advance(f"seed {seed}: {doing}", 1)
-
         options = LoaderOptions(batch_size=self.settings.batch_size)
-        train(
-            model,
-            self.data.training(options, seed=seed),
-            self.recipe,
-            method=method,
-            on_epoch=on_epoch,
-        )
+        loader = self.data.training(options, seed=seed)
+        trainer = Trainer(self.engine, model, loader, self.recipe, method=method)
+        for _ in trainer.steps():
+            if trainer.at_epoch_end:
+                with hard(model):
+                    note(self.engine.accuracy(model, self.test))
+                self.advance(f"seed {seed}: {doing}", 1)
 
     def _stage(
         self,

@@ -1,6 +1,9 @@
-"""Training: recipes of optimisation, and the loop that follows them."""
+"""Training: the loop, the machine it runs on, and runs that survive anything."""
 
-from prunus.training.loop import accuracy, train
-from prunus.training.recipe import Recipe
+from prunus.tasks.recipes import Recipe
+from prunus.training.engine import Engine
+from prunus.training.run import Run
+from prunus.training.settings import EngineSettings
+from prunus.training.trainer import Trainer
 
-__all__ = ["Recipe", "accuracy", "train"]
+__all__ = ["Engine", "EngineSettings", "Recipe", "Run", "Trainer"]

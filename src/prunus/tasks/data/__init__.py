@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from prunus.lookup import unknown
 from prunus.tasks.data.arrays import ArrayData, Split
 from prunus.tasks.data.batches import Batches
 from prunus.tasks.data.cifar import cifar10, cifar100
@@ -17,7 +18,6 @@ from prunus.tasks.data.image_folder import ImageBatches, ImageFolderData, image_
 from prunus.tasks.data.sharding import LoaderOptions
 from prunus.tasks.data.sources import SOURCES
 from prunus.tasks.data.splits import DataOptions, SplitName
-from prunus.tasks.lookup import unknown
 
 __all__ = [
     "DATA_SETS",

@@ -8,9 +8,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from prunus.lookup import unknown
 from prunus.tasks.data.errors import DataError
 from prunus.tasks.data.sources import SOURCES, Source
-from prunus.tasks.lookup import unknown
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes so far and, where the server tells, their total."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.tasks.lookup import import_function, unknown
+from prunus.lookup import import_function, unknown
 from prunus.tasks.networks.conv6 import conv6
 from prunus.tasks.networks.external import timm_model, torchvision_model
 from prunus.tasks.networks.resnet50 import resnet50

@@ -7,7 +7,7 @@ from types import ModuleType
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.tasks.lookup import unknown
+from prunus.lookup import unknown
 
 
 def torchvision_model(name: str, *, num_classes: int, image_size: int, channels: int) -> nn.Module:

@@ -1,0 +1,74 @@
+"""Checkpoints: the last two moments that a run can go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+import torch
+
+from prunus.errors import PrunusError, PrunusWarning
+from prunus.files import write_atomically
+
+_MAGIC = b"prunus checkpoint 1\n"
+_DIGEST = hashlib.sha256().digest_size
+_KEPT = 2
+
+
+class CheckpointError(PrunusError, RuntimeError):
+    """A checkpoint that cannot be read."""
+
+
+class Checkpoints:
+    """The checkpoints in one folder, named after where in the run they were taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, content: Mapping[str, Any], phase: int, step: int) -> Path:
+        """Write `content` (tensors and plain data), and delete all but the last two."""
+        path = self.folder / f"{phase:03d}-{step:09d}.pt"
+        write_atomically(path, encode(content))
+        for old in self._newest_first()[_KEPT:]:
+            old.unlink()
+        return path
+
+    def latest(self) -> dict[str, Any] | None:
+        """The newest that is whole; a damaged one is reported and the one before it used."""
+        if self.folder.is_dir():
+            for leftover in self.folder.glob(".*"):  # of a write that was killed
+                leftover.unlink()
+        for path in self._newest_first():
+            try:
+                return decode(path.read_bytes())
+            except (CheckpointError, OSError) as error:
+                warn(f"{path}: {error}; going back to the one before", PrunusWarning, stacklevel=2)
+        return None
+
+    def _newest_first(self) -> list[Path]:
+        return sorted(self.folder.glob("*.pt"), reverse=True)
+
+
+def encode(content: Mapping[str, Any]) -> bytes:
+    """The bytes of a file: what it is, a checksum, and the content."""
+    buffer = io.BytesIO()
+    torch.save(dict(content), buffer)
+    data = buffer.getvalue()
+    return _MAGIC + hashlib.sha256(data).digest() + data
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """The content of a file; anything wrong with it is a `CheckpointError`."""
+    start = len(_MAGIC) + _DIGEST
+    if not data.startswith(_MAGIC):
+        raise CheckpointError("not a checkpoint of this version of Prunus")
+    if hashlib.sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
+        raise CheckpointError("the checkpoint is damaged (its checksum does not match)")
+    content: dict[str, Any] = torch.load(
+        io.BytesIO(data[start:]), map_location="cpu", weights_only=True
+    )
+    return content

@@ -1,0 +1,127 @@
+"""The machine under a training run: devices, processes, precision. Lightning Fabric does the work.
+
+Under DDP every process holds the same model and sees its part of each batch. Gradients are averaged
+and the parts are equally large, so the result is that of one process with the whole batch; except
+for BatchNorm, which normalises each part by itself unless `sync_batch_norm` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
+from torch import Tensor, nn
+
+from prunus.errors import SettingError
+from prunus.tasks.data import Loader, LoaderOptions
+from prunus.training.settings import EngineSettings
+
+_PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_STEPS_BETWEEN_MEETINGS = 10
+T = TypeVar("T")
+
+
+class Engine:
+    """Prepares models, optimisers and data for the devices that the settings ask for.
+
+    Making one starts the other processes, if there are to be any: each runs the same program.
+    """
+
+    def __init__(
+        self, settings: EngineSettings | None = None, loggers: Sequence[Logger] = ()
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        alone = self.settings.devices == 1 and self.settings.nodes == 1
+        self.fabric = Fabric(
+            accelerator=self.settings.accelerator,
+            devices=self.settings.devices,
+            num_nodes=self.settings.nodes,
+            strategy="auto" if alone else "ddp",
+            precision=_PRECISION[self.settings.precision],  # type: ignore[arg-type]
+            loggers=list(loggers),
+        )
+        self.fabric.launch()
+        self.device = self.fabric.device
+        self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
+        self.is_main = self.fabric.is_global_zero
+        if self.settings.sync_batch_norm and self.device.type != "cuda":
+            raise SettingError(
+                f"engine.sync_batch_norm works on GPUs only, and this is {self.device.type}: "
+                "leave it out (each process then normalises by its own part of the batch)"
+            )
+
+    # Models and data
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Bring a plain model to the device, before a method attaches to it."""
+        if self.settings.sync_batch_norm:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if self.settings.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model.to(self.device)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as the loop calls it: compiled, in DDP, under autocast, as settings ask."""
+        if self.settings.compile:
+            model = torch.compile(model)  # type: ignore[assignment]
+        return self.fabric.setup_module(model)
+
+    def loader_options(self, batch_size: int) -> LoaderOptions:
+        """This process's share of batches of `batch_size` images."""
+        return LoaderOptions(
+            batch_size,
+            device=self.device,
+            channels_last=self.settings.channels_last,
+            rank=self.rank,
+            world_size=self.world_size,
+            workers=self.settings.workers,
+        )
+
+    @torch.no_grad()
+    def accuracy(self, model: nn.Module, loader: Loader) -> float:
+        """Fraction of images that the model, in evaluation mode, classifies correctly."""
+        training = model.training
+        model.eval()
+        count = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for images, labels in loader.epoch(0):
+            count[0] += (model(images).argmax(1) == labels).sum()
+            count[1] += len(labels)
+        model.train(training)
+        correct, total = self.reduce(count, "sum").tolist()
+        return float(correct / total)
+
+    # What processes tell each other
+
+    def meets_after(self, step: int) -> bool:
+        """Whether processes compare notes after this step. Alone on a CPU that costs nothing."""
+        alone = self.world_size == 1 and self.device.type == "cpu"
+        return alone or step % _STEPS_BETWEEN_MEETINGS == 0
+
+    def reduce(self, value: Tensor, how: str) -> Tensor:
+        """The sum, mean or max of `value` over all processes."""
+        if self.world_size == 1:
+            return value
+        result = self.fabric.all_reduce(value, reduce_op=how)
+        assert isinstance(result, Tensor)
+        return result
+
+    def highest(self, number: int) -> int:
+        """The highest of all processes' numbers."""
+        if self.world_size == 1:
+            return number
+        return int(self.reduce(torch.tensor(number, device=self.device), "max"))
+
+    def gather(self, value: T) -> list[T]:
+        """What every process gave, in order of rank."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        torch.distributed.all_gather_object(values, value)
+        return values
+
+    def from_main(self, value: T) -> T:
+        """What the main process gave."""
+        return self.fabric.broadcast(value) if self.world_size > 1 else value

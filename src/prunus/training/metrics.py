@@ -1,0 +1,48 @@
+"""`metrics.jsonl`: one line of numbers after each epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+from prunus.errors import PrunusWarning
+
+
+class Metrics:
+    """Appends lines to a file; a checkpoint remembers how long it was.
+
+    Lines hold what the run computed and never a time, so that equal runs write equal files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(dict(line)) + "\n")
+
+    def position(self) -> int:
+        """The length of the file, all of it safely on disk."""
+        if not self.path.exists():
+            return 0
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def go_back(self, position: int) -> None:
+        """Forget what was added since `position` was taken."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            length = file.tell()
+            if length < position:
+                warn(
+                    f"{self.path} has {length} bytes, but {position} when the checkpoint was "
+                    "written: lines are missing",
+                    PrunusWarning,
+                    stacklevel=2,
+                )
+            file.truncate(min(length, position))

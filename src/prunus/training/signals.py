@@ -1,0 +1,50 @@
+"""Ctrl-C and SIGTERM: finish the step, then stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from prunus.errors import PrunusError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StoppedError(PrunusError):
+    """A signal ended the run after it wrote a checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"stopped by {signal.Signals(number).name} after writing a checkpoint; the same "
+            "command goes on from here"
+        )
+        self.status = 128 + number
+
+
+class StopRequests:
+    """While entered, remembers the first signal instead of obeying it. A second Ctrl-C obeys."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequests:
+        if threading.current_thread() is threading.main_thread():  # Python allows no other
+            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = self.received or number
