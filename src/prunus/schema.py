@@ -36,8 +36,12 @@ class Schema(BaseModel):
                 kind = f"setting below {place!r}" if place else "setting"
                 raise unknown(kind, path[-1], _names(cls, path[:-1])) from error
             name = ".".join(prefix + path)
+            if first["type"] == "missing":
+                raise SettingError(
+                    f"the setting {name!r} is missing, and has no default"
+                ) from error
             reason = first["msg"].removeprefix("Value error, ")
-            given = "" if first["type"] in ("missing", "value_error") else f"={first['input']!r}"
+            given = "" if first["type"] == "value_error" else f"={first['input']!r}"
             raise SettingError(f"{name}{given}: {reason}" if name else reason) from error
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.lookup import import_function
+from prunus.lookup import import_function, unknown
 from prunus.tasks.data import DATA_SETS, Data, DataOptions, load_data
-from prunus.tasks.networks import build_network
+from prunus.tasks.networks import NETWORKS, build_network
 from prunus.tasks.recipes import RECIPES, Recipe
 
 
@@ -56,6 +56,8 @@ def load_task(
             f"task={name!r} is neither DATA/NETWORK, such as 'digits/digits_convnet', nor "
             f"'package.module:function'. Data sets: {', '.join(sorted(DATA_SETS))}"
         )
+    if not (network in NETWORKS or {":", "/"} & set(network)):
+        raise unknown("network", network, NETWORKS)  # before the data are read
     data = load_data(data_name, root, options, fetch_missing=fetch_missing)
     sizes = {
         "num_classes": data.num_classes,

@@ -1,23 +1,10 @@
-"""The command line: `prunus demo`, `prunus inspect`."""
+"""`prunus demo`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from cyclopts import App
 
-from prunus.errors import PrunusError
-from prunus.version import __version__
-
-app = App(
-    name="prunus",
-    help="Finds the small network inside a big one.",
-    version=__version__,
-)
-
-
-@app.command
 def demo(out: Path = Path("demo")) -> None:
     """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
 
@@ -59,34 +46,3 @@ def demo(out: Path = Path("demo")) -> None:
     console.print(verdict(groups))
     page = write_atomically(out / "report.html", demo_page(results, settings))
     console.print(f"Page: {page}\nTickets: {out / 'tickets'}")
-
-
-@app.command
-def inspect(ticket: Path) -> None:
-    """Show what a ticket holds: where it came from, and how much of each layer it keeps.
-
-    Parameters
-    ----------
-    ticket
-        A ticket file.
-    """
-    from dataclasses import asdict
-
-    from prunus.ticket import Ticket
-
-    content = Ticket.load(ticket)
-    for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
-        print(f"{name.replace('_', ' '):<14}{value}")
-    print(f"\n{content.mask}")
-
-
-def main() -> None:
-    """Run a command; errors that Prunus raises on purpose are messages, not tracebacks."""
-    try:
-        app()
-    except PrunusError as error:
-        print(f"prunus: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("prunus: interrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)

@@ -1,0 +1,5 @@
+"""`python -m prunus`."""
+
+from prunus.cli import main
+
+main()

@@ -1,0 +1,73 @@
+"""The command line. Commands import what they need when they run, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TextIO
+
+from cyclopts import App
+
+from prunus.cli import runs
+from prunus.cli.demo import demo
+from prunus.errors import PrunusError, PrunusWarning
+from prunus.version import __version__
+
+app = App(
+    name="prunus",
+    help="Finds the small network inside a big one.",
+    version=__version__,
+)
+app.command(demo)
+for command in (runs.train, runs.search, runs.prune, runs.retrain):
+    app.command(command)
+
+
+@app.command
+def inspect(ticket: Path) -> None:
+    """Show what a ticket holds: where it came from, and how much of each layer it keeps.
+
+    Parameters
+    ----------
+    ticket
+        A ticket file.
+    """
+    from dataclasses import asdict
+
+    from prunus.ticket import Ticket
+
+    content = Ticket.load(ticket)
+    for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
+        print(f"{name.replace('_', ' '):<14}{value}")
+    print(f"\n{content.mask}")
+
+
+def main() -> None:
+    """Run a command; errors that Prunus raises on purpose are messages, not tracebacks."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except PrunusError as error:
+        print(f"prunus: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "status", 2))
+    except KeyboardInterrupt:
+        print("prunus: interrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, PrunusWarning):
+        print(f"prunus: warning: {message}", file=sys.stderr)
+    else:
+        print(
+            warnings.formatwarning(message, category, filename, lineno, line),
+            file=file or sys.stderr,
+        )

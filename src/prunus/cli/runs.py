@@ -1,0 +1,168 @@
+"""`prunus train`, `search`, `prune`, `retrain`: runs with settings from a file and from flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """Flags of every run. A flag wins over `--config`, and `--set` over both."""
+
+    task: str | None = None
+    "DATA/NETWORK, such as digits/digits_convnet or cifar10/resnet20; or package.module:function."
+    recipe: str | None = None
+    "Recipe of optimisation by name: tickets, tickets-vgg, pruning, conv6, imagenet, digits."
+    epochs: int | None = None
+    "Epochs (of a round); the recipe's learning-rate drops move in proportion."
+    batch_size: int | None = None
+    "Images in one step, on all devices together."
+    seed: int | None = None
+    "Decides the initial weights and the order of the images."
+    data: Path | None = None
+    "Folder with the data sets (default: data)."
+    download: Annotated[bool, Parameter(negative="")] = False
+    "Fetch missing data from its official place."
+    out: Path | None = None
+    "Folder for run folders (default: runs)."
+    devices: int | None = None
+    "Processes that train together, each with a GPU if there are any."
+    workers: int | None = None
+    "Processes that decode images, for each device."
+    track: Annotated[list[str] | None, Parameter(negative="")] = None
+    "Also send metrics to tensorboard, mlflow or wandb."
+    config: Path | None = None
+    "YAML file of settings; every run writes its own as settings.yaml."
+    set_: Annotated[list[str], Parameter(name="--set", negative="")] = field(default_factory=list)
+    "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
+
+
+def train(*, common: Common = Common()) -> None:  # noqa: B008 (frozen)
+    """Train the dense network of a task: the baseline.
+
+    Run the same command again and it goes on where it was, or shows the results if it is done.
+    """
+    _run("train", common)
+
+
+def search(
+    *,
+    common: Common = Common(),  # noqa: B008
+    method: str | None = None,
+    mask_init: float | None = None,
+    rounds: int | None = None,
+    rewind_epoch: float | None = None,
+) -> None:
+    """Search for tickets: in each round train, decide the mask, save the ticket.
+
+    Parameters
+    ----------
+    method
+        How to search (default: cs). Its settings: --set method.NAME=VALUE.
+    mask_init
+        Where the scores of CS start; lower keeps fewer weights.
+    rounds
+        Rounds, and so tickets (default: 5).
+    rewind_epoch
+        The epoch whose weights the tickets start from (default: 2, the paper's).
+    """
+    own = {
+        "method": {"name": method, "mask_init": mask_init},
+        "rounds": rounds,
+        "rewind_epoch": rewind_epoch,
+    }
+    _run("search", common, own)
+
+
+def prune(
+    *,
+    common: Common = Common(),  # noqa: B008
+    method: str | None = None,
+    mask_init: float | None = None,
+) -> None:
+    """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune.
+
+    Parameters
+    ----------
+    method
+        How to prune (default: cs). Its settings: --set method.NAME=VALUE.
+    mask_init
+        Where the scores of CS start; lower keeps fewer weights.
+    """
+    _run("prune", common, {"method": {"name": method, "mask_init": mask_init}})
+
+
+def retrain(ticket: Path, *, common: Common = Common()) -> None:  # noqa: B008
+    """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
+
+    On another task the layers of the same name and shape are transferred, the classifier is new.
+
+    Parameters
+    ----------
+    ticket
+        A ticket file, as search writes them.
+    """
+    _run("retrain", common, {"ticket": str(ticket)})
+
+
+def _run(command: str, common: Common, own: Mapping[str, Any] | None = None) -> None:
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    from prunus.search import execute, resolve
+    from prunus.search.settings_file import merge, overrides, read_settings
+
+    given = merge(
+        read_settings(common.config) if common.config else {},
+        _as_settings(common),
+        own or {},
+        overrides(common.set_),
+    )
+    settings, task = resolve(command, given, fetch_missing=common.download)
+    rank_zero_only(_show)(execute(settings, task), settings.folder)
+
+
+def _as_settings(common: Common) -> dict[str, Any]:
+    return {
+        "task": common.task,
+        "seed": common.seed,
+        "recipe": {
+            "name": common.recipe,
+            "epochs": common.epochs,
+            "batch_size": common.batch_size,
+        },
+        "engine": {"devices": common.devices, "workers": common.workers},
+        "trackers": common.track,
+        "data_root": None if common.data is None else str(common.data),
+        "out": None if common.out is None else str(common.out),
+    }
+
+
+def _show(results: Mapping[str, Any], folder: Path) -> None:
+    from prunus.tables import percent, text_table
+
+    header = ["stage", "epochs", "kept", "validation", "test", "ticket"]
+    rows = [
+        [
+            stage["stage"],
+            str(stage["epochs"]),
+            percent(stage["density"]),
+            *(
+                percent(stage[name]) if name in stage else ""
+                for name in ("validation_accuracy", "test_accuracy")
+            ),
+            stage.get("ticket", ""),
+        ]
+        for stage in results["stages"]
+    ]
+    print(f"\n{text_table(header, rows)}")
+    if results.get("not_transferred"):
+        print("\nNot transferred, and so trained from random values:")
+        for name, why in results["not_transferred"].items():
+            print(f"  {name} ({why})")
+    print(f"\nRun: {folder}")

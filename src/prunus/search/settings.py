@@ -1,0 +1,152 @@
+"""The settings of a run: from a file and the command line, checked, complete, and written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainSerializer
+
+from prunus.lookup import unknown
+from prunus.schema import Schema
+from prunus.search.method_settings import MethodSettings
+from prunus.tasks import RECIPES, Recipe, Task, load_task
+from prunus.tasks.data import DataOptions
+from prunus.ticket import Manifest, Ticket
+from prunus.training.settings import EngineSettings
+from prunus.training.trackers import TrackerName
+
+_HASH_LENGTH = 10
+Folder = Annotated[Path, PlainSerializer(str)]
+
+
+class RunSettings(Schema):
+    """What every command has. The methods say how to get from here to a run's folder."""
+
+    command: str
+    task: str
+    seed: int = Field(default=0, ge=0)
+    recipe: Recipe
+    data: DataOptions = DataOptions()
+    engine: EngineSettings = EngineSettings()
+    checkpoint_every: int | None = Field(default=500, ge=1)
+    """Steps between two checkpoints; there is one at the end of each epoch anyway."""
+    trackers: tuple[TrackerName, ...] = ()
+    data_root: Folder = Path("data")
+    out: Folder = Path("runs")
+
+    _beside_the_point: ClassVar[set[str]] = {"checkpoint_every", "trackers", "data_root", "out"}
+
+    @property
+    def label(self) -> str:
+        """What the run does, for the name of its folder."""
+        return self.command
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lives. The name ends in a hash of all that determines the result."""
+        content = self.model_dump(mode="json", exclude=set(self._beside_the_point))
+        for name in EngineSettings.only_how_fast():
+            del content["engine"][name]
+        text = json.dumps(content, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+        task = re.sub(r"[^\w.-]+", "-", self.task)
+        return self.out / f"{task}-{self.label}-{digest}"
+
+    @classmethod
+    def base_recipe(cls, task: Task) -> Recipe:
+        """The recipe that the settings change."""
+        return task.recipe
+
+
+class TrainSettings(RunSettings):
+    """Train the dense network."""
+
+    command: Literal["train"]
+
+
+class _WithMethod(RunSettings):
+    method: dict[str, Any]
+    """The method's name, and its own settings."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.method['name']}-{self.command}"
+
+    def make_method(self) -> MethodSettings:
+        """The method, ready to attach."""
+        own = {key: value for key, value in self.method.items() if key != "name"}
+        return MethodSettings(self.method["name"], own)
+
+
+class SearchSettings(_WithMethod):
+    """Search tickets in several rounds."""
+
+    command: Literal["search"]
+    rounds: int = Field(default=5, ge=1)
+    rewind_epoch: float = Field(default=2, ge=0)
+    """The epoch `k` whose weights become those of the tickets; may lie inside one."""
+
+
+class PruneSettings(_WithMethod):
+    """Search, fix the mask, fine-tune."""
+
+    command: Literal["prune"]
+
+    @classmethod
+    def base_recipe(cls, task: Task) -> Recipe:
+        return task.pruning_recipe
+
+
+class RetrainSettings(RunSettings):
+    """Train a ticket's subnetwork from its weights `w^(k)`."""
+
+    command: Literal["retrain"]
+    ticket: Folder
+    ticket_hash: str = ""
+    """Of mask and weights: this determines the result, wherever the file is."""
+
+    _beside_the_point: ClassVar[set[str]] = RunSettings._beside_the_point | {"ticket"}
+
+
+COMMANDS: dict[str, type[RunSettings]] = {
+    "train": TrainSettings,
+    "search": SearchSettings,
+    "prune": PruneSettings,
+    "retrain": RetrainSettings,
+}
+
+
+def resolve(
+    command: str, given: Mapping[str, Any], *, fetch_missing: bool = False
+) -> tuple[RunSettings, Task]:
+    """Complete settings, and the task they name, from what a person gave.
+
+    All is checked before the data are loaded. `recipe` holds changes to the task's recipe, or to
+    the one of `RECIPES` that its `name` chooses; other epochs scale the rest of it.
+    """
+    schema = COMMANDS[command]
+    values = {**given, "command": given.get("command", command)}
+    if "method" in schema.model_fields:
+        method = dict(values.get("method") or {})
+        values["method"] = MethodSettings(method.pop("name", "cs"), method).data
+    if "ticket" in values and "ticket" in schema.model_fields:
+        ticket = Ticket.load(values["ticket"])
+        values.setdefault("task", ticket.manifest.task)
+        bare = Ticket(ticket.mask, ticket.weights, Manifest(versions={}, created=""))
+        values["ticket_hash"] = bare.content_hash
+    changes = dict(values.get("recipe") or {})
+    name = changes.pop("name", None)
+    if name is not None and name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    draft = RECIPES[name or "tickets"].changed(**changes)
+    settings = schema.parse({**values, "recipe": draft})
+    task = load_task(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
+    if name is None:
+        recipe = schema.base_recipe(task).changed(**changes)
+        settings = settings.model_copy(update={"recipe": recipe})
+    return settings, task

@@ -1,0 +1,149 @@
+"""What each command does, as stages that are not repeated once they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from prunus.errors import SettingError
+from prunus.gates import gated_parameters, plain_tensors
+from prunus.masks import Mask
+from prunus.search.execution import Execution, read_results
+from prunus.search.settings import (
+    PruneSettings,
+    RetrainSettings,
+    RunSettings,
+    SearchSettings,
+    TrainSettings,
+)
+from prunus.search.transfer import transfer
+from prunus.tasks import Task
+from prunus.ticket import Manifest, Ticket
+
+
+def execute(settings: RunSettings, task: Task) -> dict[str, Any]:
+    """Do what the settings say, or go on with it; returns the content of `results.json`."""
+    done = read_results(settings.folder)
+    if done and done["finished"]:
+        return done
+    return _STAGES[type(settings)](Execution(settings, task))
+
+
+def _train(execution: Execution) -> dict[str, Any]:
+    model, recipe = execution.network(), execution.settings.recipe
+    with execution.run(recipe.epochs) as run:
+        run.restore(model)
+        found = execution.fit(run, 0, "training", model, recipe)
+    execution.record(found, _trained(execution, model, found))
+    return execution.finish()
+
+
+def _search(execution: Execution) -> dict[str, Any]:
+    settings = execution.settings
+    assert isinstance(settings, SearchSettings)
+    recipe, steps = settings.recipe, execution.steps_per_epoch
+    if settings.rewind_epoch > recipe.epochs:
+        raise SettingError(
+            f"rewind_epoch={settings.rewind_epoch:g} lies after the {recipe.epochs} epochs of a "
+            "round: choose an earlier one, or 0 for the initial weights"
+        )
+    chosen = settings.make_method()
+    model = execution.network()
+    method = chosen.attach(
+        model, steps=recipe.epochs * steps, rewind_step=round(settings.rewind_epoch * steps)
+    )
+    with execution.run(settings.rounds * recipe.epochs) as run:
+        for phase in range(run.restore(model, method), settings.rounds):
+            found = execution.fit(
+                run,
+                phase,
+                f"round {phase + 1}",
+                model,
+                recipe,
+                first_epoch=phase * recipe.epochs,
+                method=method,
+                group_options=chosen.group_options,
+            )
+            method.end_round()
+            ticket = method.ticket(
+                task=settings.task, seed=settings.seed, metrics=_accuracies(found)
+            )
+            execution.record(found, ticket)
+    return execution.finish()
+
+
+def _prune(execution: Execution) -> dict[str, Any]:
+    settings = execution.settings
+    assert isinstance(settings, PruneSettings)
+    searching, fine_tuning = settings.recipe.searching(), settings.recipe.fine_tuning()
+    chosen = settings.make_method()
+    model = execution.network()
+    method = chosen.attach(
+        model, steps=searching.epochs * execution.steps_per_epoch, rewind_step=None
+    )
+    options = chosen.group_options
+    with execution.run(settings.recipe.epochs) as run:
+        if run.restore(model, method) == 0:
+            found = execution.fit(
+                run, 0, "search", model, searching, method=method, group_options=options
+            )
+            execution.record(found)
+            method.harden()
+        found = execution.fit(
+            run,
+            1,
+            "fine-tuning",
+            model,
+            fine_tuning,
+            first_epoch=searching.epochs,
+            method=method,
+            group_options=options,
+        )
+    ticket = method.ticket(
+        "current", task=settings.task, seed=settings.seed, metrics=_accuracies(found)
+    )
+    execution.record(found, ticket)
+    return execution.finish()
+
+
+def _retrain(execution: Execution) -> dict[str, Any]:
+    settings = execution.settings
+    assert isinstance(settings, RetrainSettings)
+    ticket = Ticket.load(settings.ticket)
+    model = execution.network()
+    if ticket.manifest.task == settings.task:
+        ticket.apply(model)
+    else:
+        execution.results["not_transferred"] = transfer(ticket, model).new
+    with execution.run(settings.recipe.epochs) as run:
+        run.restore(model)
+        found = execution.fit(run, 0, "re-training", model, settings.recipe)
+    execution.record(found, _trained(execution, model, found))
+    return execution.finish()
+
+
+_STAGES: dict[type[RunSettings], Callable[[Execution], dict[str, Any]]] = {
+    TrainSettings: _train,
+    SearchSettings: _search,
+    PruneSettings: _prune,
+    RetrainSettings: _retrain,
+}
+
+
+def _trained(execution: Execution, model: nn.Module, found: dict[str, Any]) -> Ticket:
+    """The network as it is now, in the form of a ticket."""
+    settings = execution.settings
+    manifest = Manifest(
+        task=settings.task,
+        method=settings.command,
+        seed=settings.seed,
+        metrics=_accuracies(found),
+    )
+    mask = Mask.of(model) if gated_parameters(model) else Mask({})
+    return Ticket(mask, plain_tensors(model), manifest)
+
+
+def _accuracies(found: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in found.items() if name.endswith("_accuracy")}
