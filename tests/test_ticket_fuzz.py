@@ -381,6 +381,8 @@ UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"
 UNSAFE_CALLS = {"torch.load", "torch.save", "pickle.load", "pickle.loads", "eval", "exec"}
 # CIFAR's official files are pickles. Its reader may use an `Unpickler` that refuses every class.
 PICKLED_DATA = {"tasks/data/cifar.py"}
+# Checkpoints are read with `weights_only`, which also refuses every class.
+CHECKPOINTS = {"training/checkpoint.py": {"torch.load", "torch.save"}}
 
 PACKAGE = Path(prunus.__file__).parent
 SOURCES = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")]
@@ -399,4 +401,15 @@ def test_no_pickle_in_the_package(source: str) -> None:
             called.add(ast.unparse(node.func))
     allowed = {"pickle"} if source in PICKLED_DATA else set()
     assert imported & UNSAFE_MODULES <= allowed
-    assert not called & UNSAFE_CALLS
+    assert called & UNSAFE_CALLS == CHECKPOINTS.get(source, set())
+
+
+@pytest.mark.parametrize("source", CHECKPOINTS)
+def test_checkpoints_load_tensors_and_plain_data_only(source: str) -> None:
+    tree = ast.parse((PACKAGE / source).read_text())
+    loads = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
+    ]
+    assert loads and all("weights_only=True" in load for load in loads)

@@ -90,6 +90,8 @@ class Run:
             if trainer.at_epoch_end or stop or self._is_time(trainer.step):
                 self._save(trainer, phase, float(loss))
             if stop:
+                # Fabric kills everything soon after the first process ends: let all have written.
+                self.engine.fabric.barrier()
                 raise StoppedError(stop)
         self._steps_before += trainer.step
 

@@ -1,0 +1,195 @@
+"""What train, search, prune and retrain do and leave behind."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+import prunus
+from prunus import METHODS, Mask, SettingError, Ticket, TicketError
+from prunus.search import execute, resolve, transfer
+from prunus.tasks.networks import build_network
+from prunus.training import Trainer
+
+SEARCH = {"method": {"name": "cs", "mask_init": 0.01}, "rounds": 2, "rewind_epoch": 1}
+
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_train(perform):
+    results, folder = perform("train")
+    [stage] = results["stages"]
+    assert results == json.loads((folder / "results.json").read_text())
+    assert results["finished"] and stage["density"] == 1.0 and stage["epochs"] == 2
+    assert 0 < stage["test_accuracy"] < 1
+    lines = metrics(folder)
+    assert [(line["epoch"], line["step"]) for line in lines] == [(1, 4), (2, 8)]
+    assert lines[-1]["validation_accuracy"] == stage["validation_accuracy"]
+    ticket = Ticket.load(folder / stage["ticket"])
+    assert ticket.mask == Mask({}) and ticket.manifest.task == "digits/digits_convnet"
+
+
+def test_search_saves_a_ticket_for_every_round(perform):
+    results, folder = perform("search", **SEARCH)
+    assert [stage["stage"] for stage in results["stages"]] == ["round 1", "round 2"]
+    assert [line["phase"] for line in metrics(folder)] == ["round 1"] * 2 + ["round 2"] * 2
+    for stage in results["stages"]:
+        ticket = Ticket.load(folder / stage["ticket"])
+        assert ticket.mask.density == stage["density"]
+        assert stage["layers"] == {n.name: n.density for n in ticket.mask.layers}
+        assert ticket.manifest.rewind_point == 4
+        assert ticket.manifest.metrics["test_accuracy"] == stage["test_accuracy"]
+        assert ticket.manifest.settings["mask_init"] == 0.01
+        assert stage["validation_accuracy"] != stage["test_accuracy"]
+    first, second = (Ticket.load(folder / stage["ticket"]) for stage in results["stages"])
+    assert second.mask.density < first.mask.density
+    kept = (first.mask & second.mask)["3.weight"]
+    assert torch.equal(first.weights["3.weight"][kept], second.weights["3.weight"][kept])
+
+
+def test_a_finished_run_is_not_repeated(perform, monkeypatch):
+    results, _ = perform("search", **SEARCH)
+    monkeypatch.setattr(Trainer, "__init__", None)
+    again, _ = perform("search", **SEARCH)
+    assert again == results
+
+
+def test_seeds_make_other_runs_and_equal_settings_equal_ones(perform):
+    one, first = perform("train")
+    two, second = perform("train", seed=1)
+    assert first != second and one["stages"] != two["stages"]
+    content = (first / "metrics.jsonl").read_text()
+    for file in sorted(first.rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    assert perform("train")[0] == one
+    assert (first / "metrics.jsonl").read_text() == content
+
+
+def test_settings_of_a_run_make_the_same_run_again(settle, perform):
+    _, folder = perform("search", **SEARCH)
+    written = yaml.safe_load((folder / "settings.yaml").read_text())
+    again, _ = resolve("search", written)
+    assert again.folder == folder
+    assert again == settle("search", **SEARCH)[0]
+
+
+def test_prune_commits_and_fine_tunes(perform):
+    results, folder = perform(
+        "prune",
+        method={"mask_init": 0.01},
+        recipe={"epochs": 3, "batch_size": 25, "commit_epoch": 2, "fine_tune_lr": 0.05},
+    )
+    search, fine_tuning = results["stages"]
+    assert (search["epochs"], fine_tuning["epochs"]) == (2, 1)
+    assert search["density"] == fine_tuning["density"] < 1
+    assert [line["lr"] for line in metrics(folder)][2] == 0.05
+    ticket = Ticket.load(folder / fine_tuning["ticket"])
+    assert ticket.manifest.rewind_point is None
+    for name, kept in ticket.mask.items():
+        assert not ticket.weights[name][~kept].any()
+        assert ticket.weights[name][kept].all()
+
+
+def test_prune_needs_two_epochs(perform):
+    with pytest.raises(SettingError, match="commit_epoch is not set"):
+        perform("prune", recipe={"epochs": 1})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs(perform, name):
+    results, folder = perform("search", method={"name": name}, rounds=1, rewind_epoch=0.5)
+    ticket = Ticket.load(folder / results["stages"][0]["ticket"])
+    assert ticket.manifest.method == name and ticket.manifest.rewind_point == 2
+
+
+def test_retrain_starts_from_the_ticket(perform):
+    found, folder = perform("search", **SEARCH)
+    path = folder / found["stages"][-1]["ticket"]
+    results, own = perform("retrain", ticket=str(path))
+    [stage] = results["stages"]
+    assert stage["density"] == found["stages"][-1]["density"]
+    assert "not_transferred" not in results
+    trained, ticket = Ticket.load(own / stage["ticket"]), Ticket.load(path)
+    assert trained.mask == ticket.mask
+    assert not torch.equal(trained.weights["3.weight"], ticket.weights["3.weight"])
+    copy = path.with_name("copy.safetensors")
+    copy.write_bytes(path.read_bytes())
+    assert perform("retrain", ticket=str(copy))[1] == own, "the file's place makes no difference"
+
+
+def test_rewind_epoch_after_the_end(perform):
+    with pytest.raises(SettingError, match="rewind_epoch=3 lies after the 2 epochs"):
+        perform("search", rewind_epoch=3)
+
+
+def test_retrain_on_another_task_makes_a_new_classifier(perform, tmp_path, monkeypatch):
+    found, folder = perform("search", **SEARCH)
+    path = folder / found["stages"][-1]["ticket"]
+    (tmp_path / "odd_digits.py").write_text(
+        "from dataclasses import replace\n"
+        "from prunus.tasks import load_task\n"
+        "def task(root, options):\n"
+        "    return replace(load_task('digits/digits_convnet', root, options), name='odd')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    results, _ = perform("retrain", ticket=str(path), task="odd_digits:task")
+    assert results["not_transferred"] == {"15.weight": "classifier", "15.bias": "classifier"}
+    assert results["stages"][0]["density"] == found["stages"][-1]["density"]
+
+
+def make_ticket():
+    torch.manual_seed(0)
+    model = build_network("digits_convnet", num_classes=10, image_size=8, channels=1)
+    return prunus.IterativeMagnitudePruning(model, steps=1).ticket()
+
+
+def test_transfer_says_what_stayed_new():
+    ticket = make_ticket()
+    torch.manual_seed(1)
+    model = build_network("digits_convnet", num_classes=7, image_size=8, channels=3)
+    classifier = model[15].weight.clone()
+    result = transfer(ticket, model)
+    assert result.new == {
+        "0.weight": "(16, 1, 3, 3) in the ticket but (16, 3, 3, 3) here",
+        "15.weight": "classifier",
+        "15.bias": "classifier",
+    }
+    assert "3.weight" in result.transferred and "1.running_mean" in result.transferred
+    assert list(Mask.of(model)) == ["3.weight", "7.weight", "10.weight"]
+    assert torch.equal(model[3].weight, ticket.weights["3.weight"])
+    assert torch.equal(model[15].weight, classifier)
+
+
+def test_nothing_to_transfer():
+    model = build_network("mlp", num_classes=10, image_size=8, channels=1)
+    with pytest.raises(TicketError, match="nothing of this ticket can be transferred"):
+        transfer(make_ticket(), model)
+
+
+def test_no_validation_images(perform):
+    results, folder = perform("train", data={"train_images": 100, "validation_images": 0})
+    assert "validation_accuracy" not in results["stages"][0]
+    assert "validation_accuracy" not in metrics(folder)[0]
+    assert "test_accuracy" in results["stages"][0]
+
+
+def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch):
+    settings, task = settle("search", **SEARCH)
+    whole = execute(*settle("search", **SEARCH, out=str(settings.out / "whole")))
+    forward, calls = Trainer._forward_backward, []
+
+    def failing(self, *batch):
+        calls.append(1)
+        if len(calls) == 14:
+            raise RuntimeError("pulled the plug")
+        return forward(self, *batch)
+
+    monkeypatch.setattr(Trainer, "_forward_backward", failing)
+    with pytest.raises(RuntimeError, match="plug"):
+        execute(settings, task)
+    assert len(json.loads((settings.folder / "results.json").read_text())["stages"]) == 1
+    monkeypatch.setattr(Trainer, "_forward_backward", forward)
+    assert execute(settings, task) == whole

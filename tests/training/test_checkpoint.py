@@ -1,0 +1,91 @@
+"""Checkpoints: whole or refused; and the metrics beside them."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from prunus import PrunusWarning
+from prunus.training.checkpoint import CheckpointError, Checkpoints, decode, encode
+from prunus.training.metrics import Metrics
+from prunus.training.randomness import random_state, restore_random_state, seed_everything
+
+
+def test_the_last_two_are_kept_and_the_newest_is_found(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "c")
+    assert checkpoints.latest() is None
+    for phase, step in [(0, 5), (0, 1000), (1, 7)]:
+        checkpoints.save({"at": (phase, step)}, phase, step)
+    names = sorted(path.name for path in checkpoints.folder.iterdir())
+    assert names == ["000-000001000.pt", "001-000000007.pt"]
+    assert checkpoints.latest() == {"at": (1, 7)}
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "other"])
+def test_a_damaged_one_is_reported_and_the_one_before_used(tmp_path, damage):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"weights": torch.arange(3)}, 0, 1)
+    path = checkpoints.save({"weights": torch.arange(4)}, 0, 2)
+    data = path.read_bytes()
+    flipped = data[:-30] + bytes([data[-30] ^ 1]) + data[-29:]
+    changed = {"cut": data[:-9], "flip": flipped, "empty": b"", "other": b"something else"}
+    path.write_bytes(changed[damage])
+    with pytest.warns(PrunusWarning, match=f"{path.name}.*going back to the one before"):
+        found = checkpoints.latest()
+    assert torch.equal(found["weights"], torch.arange(3))
+
+
+def test_no_good_checkpoint_left(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({}, 0, 1).write_bytes(b"")
+    with pytest.warns(PrunusWarning):
+        assert checkpoints.latest() is None
+
+
+def test_leftovers_of_a_killed_write_go(tmp_path):
+    (tmp_path / ".000-000000001.pt.abc").write_bytes(b"half")
+    assert Checkpoints(tmp_path).latest() is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_say_what_is_wrong():
+    with pytest.raises(CheckpointError, match="checksum does not match"):
+        decode(encode({"a": 1})[:-1])
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        decode(b"")
+
+
+def test_every_random_generator_comes_back():
+    seed_everything(2**63 + 1)
+    torch.rand(3), np.random.normal(), random.gauss(0, 1)  # leave half-used pairs behind
+    state = decode(encode(random_state()))
+
+    def draw():
+        numbers = [random.gauss(0, 1), np.random.normal(), np.random.rand(), torch.randn(1).item()]
+        return numbers + torch.rand(2).tolist()
+
+    first = draw()
+    seed_everything(0)
+    assert draw() != first
+    restore_random_state(state)
+    assert draw() == first
+
+
+def test_metrics_go_back_to_a_position(tmp_path):
+    metrics = Metrics(tmp_path / "run" / "metrics.jsonl")
+    assert metrics.position() == 0
+    metrics.go_back(0)
+    metrics.add({"loss": 1.5})
+    position = metrics.position()
+    metrics.add({"loss": 0.1})
+    metrics.path.open("a").write('{"half a li')
+    metrics.go_back(position)
+    assert metrics.path.read_text() == '{"loss": 1.5}\n'
+    metrics.path.unlink()
+    with pytest.warns(PrunusWarning, match="lines are missing"):
+        metrics.go_back(position)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metrics.go_back(0)

@@ -1,0 +1,203 @@
+"""The loop: what it computes, with each of its settings; and what it says when things go wrong."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small import network
+
+import prunus
+from prunus import SettingError
+from prunus.tasks.recipes import RECIPES, Recipe
+from prunus.training import Engine, EngineSettings
+from prunus.training.health import DivergedError
+
+
+def run(trainer):
+    return [float(loss) for loss in trainer.steps()]
+
+
+def weights(trainer):
+    return {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+
+
+def assert_close(ours, theirs, **tolerance):
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], **tolerance)
+
+
+def test_the_loop_is_the_one_of_the_readme(make):
+    trainer = make()
+    run(trainer)
+    model = network()
+    cs = prunus.ContinuousSparsification(model, steps=10, mask_init=0.01, rewind_step=2)
+    optimizer = torch.optim.SGD(cs.param_groups(0.05, weight_decay=1e-4), lr=0.05, momentum=0.9)
+    for epoch in range(2):
+        for number, (x, y) in enumerate(trainer.loader.epoch(epoch)):
+            if (epoch, number) == (1, 3):
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.1
+            loss = F.cross_entropy(model(x), y) + cs.penalty()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            cs.step()
+    expected = dict(model.named_parameters())
+    assert_close(weights(trainer), expected, rtol=0, atol=1e-7)
+    assert trainer.method.mask() == cs.mask()
+    assert trainer.method.t == 10
+
+
+def test_going_on_in_the_middle_is_exact(make):
+    whole, half = make(), make()
+    losses = run(whole)
+    for _ in half.steps():
+        if half.step == 7:
+            break
+    other = make()
+    other.model.load_state_dict(half.model.state_dict())
+    other.method.load_state_dict(half.method.state_dict())
+    other.load_state_dict(half.state_dict())
+    assert run(other) == losses[7:]
+    assert_close(weights(other), weights(whole), rtol=0, atol=0)
+    assert other.mean_loss() == whole.mean_loss()
+    assert whole.mean_loss() == pytest.approx(sum(losses[5:]) / 5)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_accumulation_changes_nothing_but_rounding(make, parts):
+    whole, split = make(), make(accumulate=parts)
+    assert run(split) == pytest.approx(run(whole), abs=1e-5)
+    assert_close(weights(split), weights(whole), rtol=1e-4, atol=1e-5)
+
+
+def test_clipping(make):
+    trainer = make(method=False, clip=1e-3, recipe={"momentum": 0, "weight_decay": 0, "lr": 1.0})
+    before = weights(trainer)
+    next(trainer.steps())
+    moved = torch.cat([(p - before[n]).flatten() for n, p in weights(trainer).items()])
+    assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"channels_last": True}], ids=str)
+def test_precision_and_layout(make, settings):
+    plain, other = make(), make(**settings)
+    assert run(other) == pytest.approx(run(plain), abs=0.05)
+    assert all(p.dtype == torch.float32 for p in other.model.parameters())
+    if "channels_last" in settings:
+        assert other.model[2].weight.is_contiguous(memory_format=torch.channels_last)
+        images, _ = next(other.loader.epoch(0))
+        assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_compile(make):
+    torch._dynamo.reset()
+    plain, compiled = make(), make(compile=True)
+    assert hasattr(compiled.module._forward_module, "_orig_mod")
+    assert run(compiled) == pytest.approx(run(plain), abs=1e-3)
+    assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
+    with compiled.method.hard():
+        accuracy = compiled.engine.accuracy(compiled.module, compiled.loader)
+        assert accuracy == compiled.engine.accuracy(compiled.model, compiled.loader)
+
+
+def test_hardened_scores_rest_in_fine_tuning(make):
+    trainer = make()
+    run(trainer)
+    mask = trainer.method.harden()
+    scores = {n: g.score.clone() for n, g in trainer.method.gates.items()}
+    recipe = trainer.recipe
+    tuning = type(trainer)(
+        trainer.engine, trainer.model, trainer.loader, recipe, method=trainer.method
+    )
+    run(tuning)
+    assert trainer.method.mask() == mask
+    for name, gate in trainer.method.gates.items():
+        assert torch.equal(gate.score, scores[name])
+    assert not (trainer.model[2].weight[~mask["2.weight"]]).any()
+
+
+# Divergence
+
+
+def test_a_bad_weight_is_named(make):
+    trainer = make()
+    steps = trainer.steps()
+    next(steps)
+    with torch.no_grad():
+        trainer.model[2].parametrizations.weight.original[0, 0] = torch.nan
+    with pytest.raises(
+        DivergedError, match=r"in step 2: 1 of 6 weight tensors.*first at 2\.weight"
+    ):
+        next(steps)
+
+
+def test_the_bad_layer_nearest_the_output_is_named(make):
+    trainer = make()
+    with torch.no_grad():
+        for parameter in (trainer.model[0].bias, trainer.model[2].bias):
+            parameter.fill_(torch.inf)
+    with pytest.raises(DivergedError, match=r"2 of 6 .* first at 2\.bias"):
+        next(trainer.steps())
+
+
+def test_a_bad_activation_is_named(make):
+    trainer = make()
+    trainer.model[1].register_forward_hook(lambda *_: torch.full((8, 4, 4, 4), torch.inf))
+    with pytest.raises(DivergedError, match=r"all weights are finite.*output is 1 \(ReLU\)"):
+        next(trainer.steps())
+
+
+def test_a_bad_penalty_or_image_is_told_apart(make, monkeypatch):
+    trainer = make()
+    monkeypatch.setattr(trainer.method, "penalty", lambda: torch.tensor(torch.nan))
+    with pytest.raises(DivergedError, match="only the loss or the penalty is not"):
+        next(trainer.steps())
+    trainer = make()
+    monkeypatch.setattr(
+        trainer.loader,
+        "epoch",
+        lambda *_: [(torch.full((8, 1, 6, 6), torch.nan), torch.zeros(8).long())],
+    )
+    with pytest.raises(DivergedError, match="but the images are not"):
+        next(trainer.steps())
+
+
+# Settings
+
+
+def test_sync_batch_norm_needs_gpus():
+    with pytest.raises(SettingError, match="sync_batch_norm works on GPUs only"):
+        Engine(EngineSettings(accelerator="cpu", sync_batch_norm=True))
+
+
+def test_the_recipes_of_the_paper():
+    tickets, pruning = RECIPES["tickets"], RECIPES["pruning"]
+    assert (tickets.epochs, tickets.drops, tickets.batch_size) == (85, (56, 71), 128)
+    assert (tickets.lr, tickets.momentum, tickets.weight_decay) == (0.1, 0.9, 1e-4)
+    assert RECIPES["tickets-vgg"] == tickets.changed(batch_size=64)
+    assert (pruning.epochs, pruning.drops, pruning.commit_epoch) == (200, (80, 120), 160)
+    assert (pruning.fine_tuning().epochs, pruning.fine_tuning().lr) == (40, 0.001)
+    assert (pruning.searching().epochs, pruning.searching().drops) == (160, (80, 120))
+    assert (RECIPES["imagenet"].epochs, RECIPES["imagenet"].batch_size) == (90, 256)
+    adam = RECIPES["conv6"].make_optimizer([{"params": [torch.nn.Parameter(torch.ones(1))]}])
+    assert isinstance(adam, torch.optim.Adam) and adam.defaults["lr"] == 3e-4
+    assert RECIPES["conv6"].batch_size == 60
+
+
+def test_scaling_keeps_proportions():
+    assert RECIPES["pruning"].scaled(10) == RECIPES["pruning"].changed(
+        epochs=10, drops=(4, 6), commit_epoch=8
+    )
+    assert RECIPES["pruning"].scaled(2).commit_epoch == 1
+    with pytest.raises(SettingError, match="commit_epoch is not set"):
+        RECIPES["pruning"].scaled(1).searching()
+    drops = Recipe(epochs=2, batch_size=1, drops=(0.5, 1.5))
+    optimizer = drops.make_optimizer([{"params": [torch.nn.Parameter(torch.ones(1))]}])
+    scheduler = drops.make_scheduler(optimizer, steps_per_epoch=4)
+    rates = []
+    for _ in range(8):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([0.1] * 2 + [0.01] * 4 + [0.001] * 2)
