@@ -7,14 +7,15 @@ from pathlib import Path
 from uuid import uuid4
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> Path:
-    """Write `content` to `path` by way of a temporary file beside it; create missing folders."""
+def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview | str) -> Path:
+    """Write `content`, part after part, by way of a temporary file; create missing folders."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            for part in content:
+                file.write(part.encode() if isinstance(part, str) else part)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

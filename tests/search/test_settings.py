@@ -7,6 +7,7 @@ import pytest
 from prunus import SettingError
 from prunus.search import resolve
 from prunus.search.settings_file import merge, overrides, read_settings
+from prunus.tasks.registry import recipe_for
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,7 @@ def test_the_folder_names_task_and_method(settle):
     assert settle("train")[0].folder.name.startswith("digits-digits_convnet-train-")
 
 
-def test_recipes_choose_by_task(tmp_path):
-    from prunus.tasks.registry import recipe_for
-
+def test_recipes_choose_by_task():
     assert recipe_for("cifar10", "vgg16").batch_size == 64
     assert recipe_for("cifar10", "resnet20").batch_size == 128
     assert recipe_for("cifar10", "conv6").optimizer == "adam"

@@ -32,7 +32,7 @@ class Checkpoints:
     def save(self, content: Mapping[str, Any], phase: int, step: int) -> Path:
         """Write `content` (tensors and plain data), and delete all but the last two."""
         path = self.folder / f"{phase:03d}-{step:09d}.pt"
-        write_atomically(path, encode(content))
+        write_atomically(path, *encode(content))
         for old in self._newest_first()[_KEPT:]:
             old.unlink()
         return path
@@ -53,22 +53,21 @@ class Checkpoints:
         return sorted(self.folder.glob("*.pt"), reverse=True)
 
 
-def encode(content: Mapping[str, Any]) -> bytes:
-    """The bytes of a file: what it is, a checksum, and the content."""
+def encode(content: Mapping[str, Any]) -> tuple[bytes, memoryview]:
+    """The two parts of a file: what it is with a checksum, and the content (not copied again)."""
     buffer = io.BytesIO()
     torch.save(dict(content), buffer)
-    data = buffer.getvalue()
-    return _MAGIC + hashlib.sha256(data).digest() + data
+    data = buffer.getbuffer()
+    return _MAGIC + hashlib.sha256(data).digest(), data
 
 
 def decode(data: bytes) -> dict[str, Any]:
     """The content of a file; anything wrong with it is a `CheckpointError`."""
     start = len(_MAGIC) + _DIGEST
     if not data.startswith(_MAGIC):
-        raise CheckpointError("not a checkpoint of this version of Prunus")
-    if hashlib.sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
+        raise CheckpointError("this is not a checkpoint, or one of another version of Prunus")
+    saved = memoryview(data)[start:]
+    if hashlib.sha256(saved).digest() != data[len(_MAGIC) : start]:
         raise CheckpointError("the checkpoint is damaged (its checksum does not match)")
-    content: dict[str, Any] = torch.load(
-        io.BytesIO(data[start:]), map_location="cpu", weights_only=True
-    )
+    content: dict[str, Any] = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
     return content

@@ -1,0 +1,225 @@
+"""The commands, as a person types them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prunus
+from prunus import Ticket
+from prunus.cli import app, main
+
+PACKAGE = Path(prunus.__file__).parents[1]
+
+
+def small(epochs=2, batch_size=25):
+    return [
+        *("--task", "digits/digits_convnet", "--epochs", epochs, "--batch-size", batch_size),
+        *("--set", "data.train_images=100", "--set", "engine.accelerator=cpu"),
+    ]
+
+
+SMALL = small()
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    """Runs a command in this process; returns status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["prunus", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as exit:
+            status = exit.code or 0
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def folder(output):
+    return Path(re.search(r"^Run: (.+)$", output, re.M)[1])
+
+
+def test_train_and_again(cli):
+    status, output, _ = cli("train", *SMALL)
+    assert status == 0 and "training  epoch 2/2" in output
+    run = folder(output)
+    assert run.parent == Path("runs")
+    status, again, _ = cli("train", *SMALL)
+    assert status == 0 and folder(again) == run
+    assert "epoch 1/2" not in again, "it was finished"
+    assert output.endswith(again)
+
+
+def test_search_retrain_inspect(cli):
+    status, output, _ = cli("search", *SMALL, "--mask-init", "0.01", "--rounds", 2, "--seed", 3)
+    assert status == 0
+    path = folder(output) / "tickets" / "round-2.safetensors"
+    ticket = Ticket.load(path)
+    assert ticket.manifest.seed == 3 and ticket.manifest.settings["mask_init"] == 0.01
+    status, output, _ = cli("inspect", path)
+    assert status == 0 and re.search("method +cs", output)
+    own = ["--epochs", "2", "--batch-size", "25", "--set", "data.train_images=100"]
+    status, output, _ = cli("retrain", path, *own)
+    assert status == 0 and "re-training" in output and "Not transferred" not in output
+    Path("mine_for_cli.py").write_text(
+        "from prunus.tasks import load_task\n"
+        "def task(root, options): return load_task('digits/digits_convnet', root, options)\n"
+    )
+    status, output, _ = cli("retrain", path, "--task", "mine_for_cli:task", *own)
+    assert status == 0
+    assert "Not transferred, and so trained from random values:\n  15.weight (class" in output
+
+
+def test_prune_with_a_file(cli):
+    Path("run.yaml").write_text("task: digits/digits_convnet\nseed: 5\nmethod: {mask_init: 0.5}\n")
+    arguments = [*SMALL, "--config", "run.yaml", "--out", "elsewhere", "--mask-init", "0.01"]
+    status, output, _ = cli("prune", *arguments)
+    assert status == 0 and "fine-tuning" in output
+    settings = (folder(output) / "settings.yaml").read_text()
+    assert folder(output).parent == Path("elsewhere")
+    assert "seed: 5" in settings and "mask_init: 0.01" in settings
+
+
+def test_trackers(cli):
+    pytest.importorskip("tensorboard")
+    status, output, _ = cli("train", *SMALL, "--track", "tensorboard")
+    assert status == 0 and list((folder(output) / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--task", "cifar10/resnet20"], "Get it with: prunus train --task cifar10"),
+        (["train", *SMALL, "--set", "recipe.epoch=2"], "Did you mean 'epochs'?"),
+        (["search", *SMALL, "--method", "sc"], "Did you mean 'cs'?"),
+        (["retrain", "absent.safetensors"], "cannot read the ticket absent.safetensors"),
+        (["inspect", "absent.safetensors"], "cannot read the ticket absent.safetensors"),
+        (["train", *SMALL, "--config", "absent.yaml"], "cannot read the settings absent.yaml"),
+    ],
+)
+def test_errors_are_messages(cli, arguments, message):
+    status, _, errors = cli(*arguments)
+    assert status == 2
+    assert errors.startswith("prunus: ") and message in errors and "Traceback" not in errors
+
+
+@pytest.mark.filterwarnings("always::prunus.PrunusWarning")
+def test_a_damaged_checkpoint_is_reported(cli):
+    _, output, _ = cli("train", *SMALL)
+    run = folder(output)
+    (run / "results.json").unlink()
+    max((run / "checkpoints").iterdir()).write_bytes(b"")
+    status, output, errors = cli("train", *SMALL)
+    assert status == 0 and "going on with training, after step 4 of 8" in output
+    assert errors.startswith("prunus: warning: ") and "going back to the one before" in errors
+
+
+def test_download_is_asked_for(cli, monkeypatch):
+    asked = []
+    monkeypatch.setattr("prunus.tasks.data.download", lambda *where: asked.append(where))
+    status, _, _ = cli("train", "--task", "cifar10/resnet20", "--data", "there", "--download")
+    assert status == 2 and asked == [("cifar10", Path("there"))]
+
+
+def test_help_names_every_command():
+    names = {name for name in app if not name.startswith("-")}
+    assert names == {"demo", "train", "search", "prune", "retrain", "inspect"}
+
+
+# In processes of their own
+
+
+def launch(arguments, where, **options):
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "prunus", *map(str, arguments)],
+        cwd=where,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+TOGETHER = [
+    *("search", *small(epochs=8, batch_size=20), "--devices", "2"),
+    *("--rounds", "2", "--mask-init", "0.01"),
+]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """A search in two processes, left alone."""
+    where = tmp_path_factory.mktemp("together")
+    process = launch(TOGETHER, where)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return where / folder(output)
+
+
+def test_sigterm_to_two_processes_and_going_on(together, tmp_path):
+    process = launch(TOGETHER, tmp_path)
+    metrics = tmp_path / "runs" / together.name / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 143, errors
+    assert "stopped by SIGTERM after writing a checkpoint; the same command goes on" in errors
+    process = launch(TOGETHER, tmp_path)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "going on with round" in output
+    own = tmp_path / folder(output)
+    for name in ("metrics.jsonl", "results.json"):
+        assert (own / name).read_bytes() == (together / name).read_bytes()
+
+
+def test_ctrl_c(tmp_path):
+    process = launch(["train", *small(epochs=500)], tmp_path)
+    while not list(tmp_path.glob("runs/*/metrics.jsonl")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "prunus: stopped by SIGINT after writing a checkpoint" in errors
+    assert "Traceback" not in errors
+
+
+def test_resnet50_from_image_files_in_two_processes(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 6), ("val", 2)):
+        for name in ("cat", "dog"):
+            (tmp_path / "tree" / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = generator.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+                image.fromarray(pixels).save(tmp_path / "tree" / part / name / f"{number}.jpg")
+    process = launch(
+        [
+            *("search", "--task", "image-folder/resnet50", "--data", "tree"),
+            *("--epochs", "1", "--batch-size", "4", "--rounds", "1", "--rewind-epoch", "0"),
+            *("--devices", "2", "--workers", "2", "--set", "data.image_size=32"),
+            *("--set", "engine.accelerator=cpu", "--set", "data.validation_images=4"),
+        ],
+        tmp_path,
+    )
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    results = json.loads((tmp_path / folder(output) / "results.json").read_text())
+    [stage] = results["stages"]
+    assert results["finished"] and len(stage["layers"]) == 49
+    [line] = (tmp_path / folder(output) / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["step"] == 2
