@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
+from prunus.demo.settings import Settings
 from prunus.errors import PrunusError
 from prunus.version import __version__
 
@@ -18,61 +20,24 @@ app = App(
 
 
 @app.command
-def demo(out: Path = Path("demo")) -> None:
+def demo(
+    out: Path = Path("demo"),
+    settings: Annotated[Settings, Parameter(name="*")] = Settings(),  # noqa: B008 (frozen)
+) -> None:
     """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
 
     Trains a small ConvNet on scikit-learn's digits; searches tickets with CS and IMP; re-trains
-    them beside random masks; prints a table and writes tickets and an HTML page. Run it again
-    after an interruption and it goes on where it was.
+    them beside random masks; prints a table and writes tickets, results and an HTML page. Run it
+    again after an interruption and it goes on where it was.
 
     Parameters
     ----------
     out
         Folder for the results, the tickets and the page.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.table import Table
+    from prunus.demo.show import show
 
-    from prunus.demo import Experiment, Settings, demo_page, demo_table, verdict
-    from prunus.files import write_atomically
-    from prunus.report.summary import summarise
-
-    console = Console()
-    settings = Settings()
-    columns = (
-        TextColumn("{task.percentage:>3.0f}%"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("starting", total=settings.total_epochs)
-
-        def advance(doing: str, epochs: int) -> None:
-            progress.update(bar, description=doing, advance=epochs)
-
-        results = Experiment(out, settings, advance).run()
-        progress.update(bar, description="done")
-    groups = summarise(results)
-    content = demo_table(groups)
-    table = Table(title="Subnetworks of a ConvNet on digits, mean ± deviation over seeds")
-    for i, name in enumerate(content.header):
-        table.add_column(name, justify="right" if i else "left")
-    for i, row in enumerate(content.rows):
-        table.add_row(*row, style="bold" if i in content.marked else None)
-    console.print(table)
-    console.print(verdict(groups))
-    page = write_atomically(out / "report.html", demo_page(results, settings))
-    console.print(f"Page: {page}\nTickets: {out / 'tickets'}")
+    show(out, settings)
 
 
 @app.command

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from prunus.demo.settings import Settings
 from prunus.files import write_atomically
-from prunus.gates import hard
+from prunus.gates import hard, strip
 from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
 from prunus.tasks.data import DataOptions, LoaderOptions, load_data
 from prunus.tasks.networks import build_network
@@ -25,28 +27,11 @@ from prunus.ticket import Manifest, Ticket
 from prunus.training import Recipe, accuracy, train
 
 TASK = "digits/digits_convnet"
+ORDERS_APART = 1000
+"""Between the orders of images in two rounds; more than there are seeds."""
 
 Advance = Callable[[str, int], None]
 """Told what is going on, and how many epochs of work were done since the last call."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What determines the result."""
-
-    seeds: tuple[int, ...] = (0, 1, 2)
-    mask_inits: tuple[float, ...] = (0.0, -0.05, -0.2)
-    rounds: int = 2
-    epochs: int = 12
-    rewind_epoch: int = 1
-    train_images: int = 500
-    batch_size: int = 25
-
-    @property
-    def total_epochs(self) -> int:
-        """Epochs of training in the whole experiment."""
-        per_ticket = 2 * (self.rounds + 1) + 1  # CS and IMP with re-training, and a random mask
-        return len(self.seeds) * self.epochs * (1 + len(self.mask_inits) * per_ticket)
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ class Experiment:
         self.folder = folder
         self.settings = settings
         self.advance = advance
-        self.recipe = Recipe.scaled(settings.epochs, settings.batch_size)
+        self.recipe = replace(Recipe.scaled(settings.epochs, settings.batch_size), lr=settings.lr)
         self.data = load_data("digits", folder, DataOptions(train_images=settings.train_images))
         self.test = self.data.evaluation("test", LoaderOptions(batch_size=1024))
         steps_per_epoch = settings.train_images // settings.batch_size
@@ -109,7 +94,7 @@ class Experiment:
             self._network(seed), steps=self.steps, rewind_step=self.rewind_step
         )
         curve: list[float] = []
-        self._train(method.model, seed, "dense", method, curve.append)
+        self._train(method.model, seed, f"seed {seed}: dense", method, curve.append)
         ticket = method.ticket(task=TASK, seed=seed)
         epochs = self.settings.epochs
         return Result("dense", seed, None, 1.0, curve[-1], None, epochs, curve=curve), ticket
@@ -138,9 +123,14 @@ class Experiment:
             curve.append({"density": density, "accuracy": hard_accuracy})
 
         for number in range(1, self.settings.rounds + 1):
-            doing = f"{method.name} s0={mask_init:g} round {number}"
-            self._train(method.model, seed + number, doing, method, note)
-            method.end_round()
+            doing = f"seed {seed}: {method.name} s0={mask_init:g} round {number}"
+            # Every first round sees the images in the order that the dense network saw them in.
+            order = seed + ORDERS_APART * (number - 1)
+            self._train(method.model, order, doing, method, note)
+            trained = strip(deepcopy(method.model))
+            mask = method.end_round()
+        # IMP cuts as the round ends, so what the search found is the new mask on what it trained.
+        curve[-1] = {"density": mask.density, "accuracy": accuracy(mask.apply(trained), self.test)}
         ticket = method.ticket(task=TASK, seed=seed, metrics={"accuracy": curve[-1]["accuracy"]})
         return self._retrain(ticket, seed, mask_init, curve)
 
@@ -154,7 +144,8 @@ class Experiment:
         name = ticket.manifest.method
         curve: list[float] = []
         model = ticket.apply(self._network(seed))
-        self._train(model, seed, f"{name} s0={mask_init:g} re-training", None, curve.append)
+        doing = f"seed {seed}: {name} s0={mask_init:g} re-training"
+        self._train(model, seed, doing, None, curve.append)
         result = Result(
             method=name,
             seed=seed,
@@ -184,7 +175,7 @@ class Experiment:
     def _train(
         self,
         model: nn.Module,
-        seed: int,
+        order: int,
         doing: str,
         method: Method | None,
         note: Callable[[float], None],
@@ -194,12 +185,12 @@ class Experiment:
         def on_epoch(_: int) -> None:
             with hard(model):
                 note(accuracy(model, self.test))
-            self.advance(f"seed {seed}: {doing}", 1)
+            self.advance(doing, 1)
 
         options = LoaderOptions(batch_size=self.settings.batch_size)
         train(
             model,
-            self.data.training(options, seed=seed),
+            self.data.training(options, seed=order),
             self.recipe,
             method=method,
             on_epoch=on_epoch,

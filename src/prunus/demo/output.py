@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prunus.demo.experiment import Result, Settings
+from prunus.demo.experiment import Result
+from prunus.demo.settings import Settings
 from prunus.report import charts
 from prunus.report.page import Figure, Table, render
 from prunus.report.summary import Group, sparsest_matching, summarise
