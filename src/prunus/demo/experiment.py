@@ -77,9 +77,9 @@ class Experiment:
             dense = self._stage("dense", seed, None, partial(self._dense, seed))
             results.append(dense)
             for s0 in self.settings.mask_inits:
-                cs = self._stage("cs", seed, s0, partial(self._cs, seed, s0))
+                cs = self._stage("cs", seed, s0, partial(self.cs, seed, s0))
                 found = self._ticket(cs).mask
-                imp = self._stage("imp", seed, s0, partial(self._imp, seed, s0, found.density))
+                imp = self._stage("imp", seed, s0, partial(self.imp, seed, s0, found.density))
                 weights = self._ticket(dense).weights
                 control = Ticket(found.shuffled(seed), weights, Manifest(TASK, "random", seed=seed))
                 random = self._stage("random", seed, s0, partial(self._retrain, control, seed, s0))
@@ -91,7 +91,7 @@ class Experiment:
     def _dense(self, seed: int) -> tuple[Result, Ticket]:
         # IMP before its first pruning is the dense network, and remembers w^(k) for the controls.
         method = IterativeMagnitudePruning(
-            self._network(seed), steps=self.steps, rewind_step=self.rewind_step
+            self.network(seed), steps=self.steps, rewind_step=self.rewind_step
         )
         curve: list[float] = []
         self._train(method.model, seed, f"seed {seed}: dense", method, curve.append)
@@ -99,23 +99,23 @@ class Experiment:
         epochs = self.settings.epochs
         return Result("dense", seed, None, 1.0, curve[-1], None, epochs, curve=curve), ticket
 
-    def _cs(self, seed: int, mask_init: float) -> tuple[Result, Ticket]:
+    def cs(self, seed: int, mask_init: float) -> tuple[Result, Ticket]:
         method = ContinuousSparsification(
-            self._network(seed),
+            self.network(seed),
             steps=self.steps,
             mask_init=mask_init,
             rewind_step=self.rewind_step,
         )
-        return self._search(method, seed, mask_init)
+        return self.search(method, seed, mask_init)
 
-    def _imp(self, seed: int, mask_init: float, density: float) -> tuple[Result, Ticket]:
+    def imp(self, seed: int, mask_init: float, density: float) -> tuple[Result, Ticket]:
         rate = 1 - density ** (1 / self.settings.rounds)
         method = IterativeMagnitudePruning(
-            self._network(seed), steps=self.steps, rate=rate, rewind_step=self.rewind_step
+            self.network(seed), steps=self.steps, rate=rate, rewind_step=self.rewind_step
         )
-        return self._search(method, seed, mask_init)
+        return self.search(method, seed, mask_init)
 
-    def _search(self, method: Method, seed: int, mask_init: float) -> tuple[Result, Ticket]:
+    def search(self, method: Method, seed: int, mask_init: float) -> tuple[Result, Ticket]:
         curve: list[dict[str, float]] = []
 
         def note(hard_accuracy: float) -> None:
@@ -143,7 +143,7 @@ class Experiment:
     ) -> tuple[Result, Ticket]:
         name = ticket.manifest.method
         curve: list[float] = []
-        model = ticket.apply(self._network(seed))
+        model = ticket.apply(self.network(seed))
         doing = f"seed {seed}: {name} s0={mask_init:g} re-training"
         self._train(model, seed, doing, None, curve.append)
         result = Result(
@@ -162,7 +162,7 @@ class Experiment:
 
     # Details
 
-    def _network(self, seed: int) -> nn.Module:
+    def network(self, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         data = self.data
         return build_network(

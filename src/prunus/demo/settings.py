@@ -30,12 +30,12 @@ class Settings:
     """
 
     seeds: tuple[int, ...] = (0, 1, 2)
-    mask_inits: tuple[float, ...] = (0.0, -0.05, -0.2)
+    mask_inits: tuple[float, ...] = (-0.02, -0.06, -0.2)
     rounds: int = 2
     epochs: int = 20
     rewind_epoch: int = 1
-    train_images: int = 200
-    batch_size: int = 20
+    train_images: int = 250
+    batch_size: int = 25
     lr: float = 0.05
 
     @property

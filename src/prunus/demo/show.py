@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,6 +24,7 @@ from prunus.report.summary import Group, summarise
 def show(folder: Path, settings: Settings) -> None:
     """Run the experiment in `folder`, print what came out and write the page."""
     console = Console()
+    torch.set_num_threads(1)  # more of them only wait for each other on so small a network
     results = _run(folder, settings, console)
     groups = summarise(results)
     console.print(_table(groups))
@@ -55,7 +58,8 @@ def _run(folder: Path, settings: Settings, console: Console) -> list[Result]:
 
 def _table(groups: Sequence[Group]) -> Table:
     content = demo_table(groups)
-    table = Table(title="Subnetworks of a ConvNet on digits, mean ± deviation over seeds")
+    title = "Subnetworks of a ConvNet on digits, mean ± deviation over seeds"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for i, name in enumerate(content.header):
         table.add_column(name, justify="right" if i else "left")
     for i, row in enumerate(content.rows):
