@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ import pytest
 import prunus
 from prunus.cli import main
 from prunus.demo import experiment
-from prunus.demo.experiment import Experiment, Result
+from prunus.demo.experiment import Result
 from prunus.demo.output import demo_page, demo_table, verdict
 from prunus.demo.settings import Settings
+from prunus.demo.workers import run_seeds
 from prunus.report.summary import summarise
 
 TINY = Settings(seeds=(0, 1), mask_inits=(0.0, -0.05), rounds=2, epochs=3)
@@ -26,7 +28,7 @@ FLAGS = ["--seeds", "0", "--mask-inits", "0.0", "--rounds", "1", "--epochs", "2"
 def run(folder: Path, settings: Settings = TINY) -> tuple[list[Result], int]:
     """The results, and how many epochs the progress bar was told of."""
     told: list[int] = []
-    results = Experiment(folder, settings, lambda _, epochs: told.append(epochs)).run()
+    results = run_seeds(folder, settings, lambda _, epochs: told.append(epochs))
     return results, sum(told)
 
 
@@ -88,11 +90,23 @@ def test_finished_stages_are_not_repeated(
         raise AssertionError("trained again")
 
     monkeypatch.setattr(experiment, "train", fail)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # all in this process
     again, epochs = run(folder)
     assert again == results
     assert epochs == TINY.total_epochs
     with pytest.raises(AssertionError, match="trained again"):
         run(folder, replace(TINY, lr=0.01))
+
+
+def test_an_interrupted_pool_leaves_no_process(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_seeds(tmp_path, TINY, interrupt)
+    for process in active_children():
+        process.join(timeout=10)
+    assert not active_children()
 
 
 def test_page_is_self_contained(finished: tuple[Path, list[Result]]) -> None:

@@ -71,19 +71,18 @@ class Experiment:
         self.steps = settings.epochs * steps_per_epoch
         self.rewind_step = settings.rewind_epoch * steps_per_epoch
 
-    def run(self) -> list[Result]:
-        results: list[Result] = []
-        for seed in self.settings.seeds:
-            dense = self._stage("dense", seed, None, partial(self._dense, seed))
-            results.append(dense)
-            for s0 in self.settings.mask_inits:
-                cs = self._stage("cs", seed, s0, partial(self.cs, seed, s0))
-                found = self._ticket(cs).mask
-                imp = self._stage("imp", seed, s0, partial(self.imp, seed, s0, found.density))
-                weights = self._ticket(dense).weights
-                control = Ticket(found.shuffled(seed), weights, Manifest(TASK, "random", seed=seed))
-                random = self._stage("random", seed, s0, partial(self._retrain, control, seed, s0))
-                results += [cs, imp, random]
+    def run(self, seed: int) -> list[Result]:
+        """Everything for one seed."""
+        dense = self._stage("dense", seed, None, partial(self._dense, seed))
+        results = [dense]
+        for s0 in self.settings.mask_inits:
+            cs = self._stage("cs", seed, s0, partial(self.cs, seed, s0))
+            found = self._ticket(cs).mask
+            imp = self._stage("imp", seed, s0, partial(self.imp, seed, s0, found.density))
+            weights = self._ticket(dense).weights
+            control = Ticket(found.shuffled(seed), weights, Manifest(TASK, "random", seed=seed))
+            random = self._stage("random", seed, s0, partial(self._retrain, control, seed, s0))
+            results += [cs, imp, random]
         return results
 
     # The stages

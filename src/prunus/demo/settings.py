@@ -29,14 +29,14 @@ class Settings:
         Learning rate of SGD, which drops twice by ten as in the paper.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = (0, 1, 2, 3)
     mask_inits: tuple[float, ...] = (-0.02, -0.06, -0.2)
     rounds: int = 2
-    epochs: int = 20
+    epochs: int = 16
     rewind_epoch: int = 1
-    train_images: int = 250
+    train_images: int = 500
     batch_size: int = 25
-    lr: float = 0.05
+    lr: float = 0.1
 
     @property
     def total_epochs(self) -> int:

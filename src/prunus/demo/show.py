@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from prunus.demo.experiment import Experiment, Result
+from prunus.demo.experiment import Result
 from prunus.demo.output import demo_page, demo_table, verdict
 from prunus.demo.settings import Settings
+from prunus.demo.workers import run_seeds
 from prunus.files import write_atomically
 from prunus.report import charts
 from prunus.report.summary import Group, summarise
@@ -24,7 +24,6 @@ from prunus.report.summary import Group, summarise
 def show(folder: Path, settings: Settings) -> None:
     """Run the experiment in `folder`, print what came out and write the page."""
     console = Console()
-    torch.set_num_threads(1)  # more of them only wait for each other on so small a network
     results = _run(folder, settings, console)
     groups = summarise(results)
     console.print(_table(groups))
@@ -51,7 +50,7 @@ def _run(folder: Path, settings: Settings, console: Console) -> list[Result]:
         def advance(doing: str, epochs: int) -> None:
             progress.update(bar, description=doing, advance=epochs)
 
-        results = Experiment(folder, settings, advance).run()
+        results = run_seeds(folder, settings, advance)
         progress.update(bar, description="done")
     return results
 
