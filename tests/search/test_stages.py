@@ -99,6 +99,23 @@ def test_prune_needs_two_epochs(perform):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_every_method_prunes(perform, name):
+    recipe = {"epochs": 3, "batch_size": 25, "commit_epoch": 2}
+    results, folder = perform("prune", method={"name": name}, recipe=recipe)
+    search, fine_tuning = results["stages"]
+    assert search["density"] == fine_tuning["density"] < 1
+    assert Ticket.load(folder / fine_tuning["ticket"]).mask.density == search["density"]
+
+
+def test_accuracies_of_a_round_are_those_of_its_mask(perform):
+    results, folder = perform("search", method={"name": "imp", "rate": 0.9}, rounds=1)
+    [stage] = results["stages"]
+    assert stage["density"] == pytest.approx(0.1, abs=1e-3)
+    assert metrics(folder)[-1]["density"] == 1.0
+    assert stage["validation_accuracy"] != metrics(folder)[-1]["validation_accuracy"]
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_runs(perform, name):
     results, folder = perform("search", method={"name": name}, rounds=1, rewind_epoch=0.5)
     ticket = Ticket.load(folder / results["stages"][0]["ticket"])
@@ -176,20 +193,37 @@ def test_no_validation_images(perform):
     assert "test_accuracy" in results["stages"][0]
 
 
-def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch):
-    settings, task = settle("search", **SEARCH)
-    whole = execute(*settle("search", **SEARCH, out=str(settings.out / "whole")))
+def with_plug_pulled(monkeypatch, step, work):
     forward, calls = Trainer._forward_backward, []
 
     def failing(self, *batch):
         calls.append(1)
-        if len(calls) == 14:
+        if len(calls) == step:
             raise RuntimeError("pulled the plug")
         return forward(self, *batch)
 
-    monkeypatch.setattr(Trainer, "_forward_backward", failing)
-    with pytest.raises(RuntimeError, match="plug"):
-        execute(settings, task)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_forward_backward", failing)
+        with pytest.raises(RuntimeError, match="plug"):
+            work()
+
+
+def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch):
+    settings, task = settle("search", **SEARCH)
+    whole = execute(*settle("search", **SEARCH, out=str(settings.out / "whole")))
+    with_plug_pulled(monkeypatch, 14, lambda: execute(settings, task))
     assert len(json.loads((settings.folder / "results.json").read_text())["stages"]) == 1
-    monkeypatch.setattr(Trainer, "_forward_backward", forward)
+    assert execute(settings, task) == whole
+
+
+@pytest.mark.parametrize("step", [3, 11])
+def test_an_interrupted_prune_goes_on(settle, monkeypatch, step):
+    given = {
+        "method": {"mask_init": 0.01},
+        "recipe": {"epochs": 3, "batch_size": 25, "commit_epoch": 2},
+        "checkpoint_every": 1,
+    }
+    settings, task = settle("prune", **given)
+    whole = execute(*settle("prune", **given, out=str(settings.out / "whole")))
+    with_plug_pulled(monkeypatch, step, lambda: execute(settings, task))
     assert execute(settings, task) == whole

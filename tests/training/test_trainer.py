@@ -166,9 +166,11 @@ def test_a_bad_penalty_or_image_is_told_apart(make, monkeypatch):
 # Settings
 
 
-def test_sync_batch_norm_needs_gpus():
+def test_what_needs_a_gpu_says_so():
     with pytest.raises(SettingError, match="sync_batch_norm works on GPUs only"):
         Engine(EngineSettings(accelerator="cpu", sync_batch_norm=True))
+    with pytest.raises(SettingError, match="precision=fp16 needs a GPU"):
+        Engine(EngineSettings(accelerator="cpu", precision="fp16"))
 
 
 def test_the_recipes_of_the_paper():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from prunus.cli import runs
-from prunus.cli.demo import demo
+from prunus.demo.settings import Settings
 from prunus.errors import PrunusError, PrunusWarning
 from prunus.version import __version__
 
@@ -19,9 +19,29 @@ app = App(
     help="Finds the small network inside a big one.",
     version=__version__,
 )
-app.command(demo)
 for command in (runs.train, runs.search, runs.prune, runs.retrain):
     app.command(command)
+
+
+@app.command
+def demo(
+    out: Path = Path("demo"),
+    settings: Annotated[Settings, Parameter(name="*")] = Settings(),  # noqa: B008 (frozen)
+) -> None:
+    """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
+
+    Trains a small ConvNet on scikit-learn's digits; searches tickets with CS and IMP; re-trains
+    them beside random masks; prints a table and writes tickets, results and an HTML page. Run it
+    again after an interruption and it goes on where it was.
+
+    Parameters
+    ----------
+    out
+        Folder for the results, the tickets and the page.
+    """
+    from prunus.demo.show import show
+
+    show(out, settings)
 
 
 @app.command

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from prunus.demo.settings import Settings
 from prunus.files import write_atomically
-from prunus.gates import hard
+from prunus.gates import hard, strip
 from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
 from prunus.tasks import RECIPES
 from prunus.tasks.data import DataOptions, LoaderOptions, load_data
@@ -26,28 +28,11 @@ from prunus.ticket import Manifest, Ticket
 from prunus.training import Engine, EngineSettings, Trainer
 
 TASK = "digits/digits_convnet"
+ORDERS_APART = 1000
+"""Between the orders of images in two rounds; more than there are seeds."""
 
 Advance = Callable[[str, int], None]
 """Told what is going on, and how many epochs of work were done since the last call."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What determines the result."""
-
-    seeds: tuple[int, ...] = (0, 1, 2)
-    mask_inits: tuple[float, ...] = (0.0, -0.05, -0.2)
-    rounds: int = 2
-    epochs: int = 12
-    rewind_epoch: int = 1
-    train_images: int = 500
-    batch_size: int = 25
-
-    @property
-    def total_epochs(self) -> int:
-        """Epochs of training in the whole experiment."""
-        per_ticket = 2 * (self.rounds + 1) + 1  # CS and IMP with re-training, and a random mask
-        return len(self.seeds) * self.epochs * (1 + len(self.mask_inits) * per_ticket)
 
 
 @dataclass(frozen=True)
@@ -82,7 +67,7 @@ class Experiment:
         self.advance = advance
         self.engine = Engine(EngineSettings(accelerator="cpu"))
         self.recipe = RECIPES["tickets"].changed(
-            epochs=settings.epochs, batch_size=settings.batch_size
+            epochs=settings.epochs, batch_size=settings.batch_size, lr=settings.lr
         )
         self.data = load_data("digits", folder, DataOptions(train_images=settings.train_images))
         self.test = self.data.evaluation("test", LoaderOptions(batch_size=1024))
@@ -90,19 +75,18 @@ class Experiment:
         self.steps = settings.epochs * steps_per_epoch
         self.rewind_step = settings.rewind_epoch * steps_per_epoch
 
-    def run(self) -> list[Result]:
-        results: list[Result] = []
-        for seed in self.settings.seeds:
-            dense = self._stage("dense", seed, None, partial(self._dense, seed))
-            results.append(dense)
-            for s0 in self.settings.mask_inits:
-                cs = self._stage("cs", seed, s0, partial(self._cs, seed, s0))
-                found = self._ticket(cs).mask
-                imp = self._stage("imp", seed, s0, partial(self._imp, seed, s0, found.density))
-                weights = self._ticket(dense).weights
-                control = Ticket(found.shuffled(seed), weights, Manifest(TASK, "random", seed=seed))
-                random = self._stage("random", seed, s0, partial(self._retrain, control, seed, s0))
-                results += [cs, imp, random]
+    def run(self, seed: int) -> list[Result]:
+        """Everything for one seed."""
+        dense = self._stage("dense", seed, None, partial(self._dense, seed))
+        results = [dense]
+        for s0 in self.settings.mask_inits:
+            cs = self._stage("cs", seed, s0, partial(self.cs, seed, s0))
+            found = self._ticket(cs).mask
+            imp = self._stage("imp", seed, s0, partial(self.imp, seed, s0, found.density))
+            weights = self._ticket(dense).weights
+            control = Ticket(found.shuffled(seed), weights, Manifest(TASK, "random", seed=seed))
+            random = self._stage("random", seed, s0, partial(self._retrain, control, seed, s0))
+            results += [cs, imp, random]
         return results
 
     # The stages
@@ -110,31 +94,31 @@ class Experiment:
     def _dense(self, seed: int) -> tuple[Result, Ticket]:
         # IMP before its first pruning is the dense network, and remembers w^(k) for the controls.
         method = IterativeMagnitudePruning(
-            self._network(seed), steps=self.steps, rewind_step=self.rewind_step
+            self.network(seed), steps=self.steps, rewind_step=self.rewind_step
         )
         curve: list[float] = []
-        self._train(method.model, seed, "dense", method, curve.append)
+        self._train(method.model, seed, f"seed {seed}: dense", method, curve.append)
         ticket = method.ticket(task=TASK, seed=seed)
         epochs = self.settings.epochs
         return Result("dense", seed, None, 1.0, curve[-1], None, epochs, curve=curve), ticket
 
-    def _cs(self, seed: int, mask_init: float) -> tuple[Result, Ticket]:
+    def cs(self, seed: int, mask_init: float) -> tuple[Result, Ticket]:
         method = ContinuousSparsification(
-            self._network(seed),
+            self.network(seed),
             steps=self.steps,
             mask_init=mask_init,
             rewind_step=self.rewind_step,
         )
-        return self._search(method, seed, mask_init)
+        return self.search(method, seed, mask_init)
 
-    def _imp(self, seed: int, mask_init: float, density: float) -> tuple[Result, Ticket]:
+    def imp(self, seed: int, mask_init: float, density: float) -> tuple[Result, Ticket]:
         rate = 1 - density ** (1 / self.settings.rounds)
         method = IterativeMagnitudePruning(
-            self._network(seed), steps=self.steps, rate=rate, rewind_step=self.rewind_step
+            self.network(seed), steps=self.steps, rate=rate, rewind_step=self.rewind_step
         )
-        return self._search(method, seed, mask_init)
+        return self.search(method, seed, mask_init)
 
-    def _search(self, method: Method, seed: int, mask_init: float) -> tuple[Result, Ticket]:
+    def search(self, method: Method, seed: int, mask_init: float) -> tuple[Result, Ticket]:
         curve: list[dict[str, float]] = []
 
         def note(hard_accuracy: float) -> None:
@@ -142,9 +126,15 @@ class Experiment:
             curve.append({"density": density, "accuracy": hard_accuracy})
 
         for number in range(1, self.settings.rounds + 1):
-            doing = f"{method.name} s0={mask_init:g} round {number}"
-            self._train(method.model, seed + number, doing, method, note)
-            method.end_round()
+            doing = f"seed {seed}: {method.name} s0={mask_init:g} round {number}"
+            # Every first round sees the images in the order that the dense network saw them in.
+            order = seed + ORDERS_APART * (number - 1)
+            self._train(method.model, order, doing, method, note)
+            trained = strip(deepcopy(method.model))
+            mask = method.end_round()
+        # IMP cuts as the round ends, so what the search found is the new mask on what it trained.
+        found = self.engine.accuracy(mask.apply(trained), self.test)
+        curve[-1] = {"density": mask.density, "accuracy": found}
         ticket = method.ticket(task=TASK, seed=seed, metrics={"accuracy": curve[-1]["accuracy"]})
         return self._retrain(ticket, seed, mask_init, curve)
 
@@ -157,8 +147,9 @@ class Experiment:
     ) -> tuple[Result, Ticket]:
         name = ticket.manifest.method
         curve: list[float] = []
-        model = ticket.apply(self._network(seed))
-        self._train(model, seed, f"{name} s0={mask_init:g} re-training", None, curve.append)
+        model = ticket.apply(self.network(seed))
+        doing = f"seed {seed}: {name} s0={mask_init:g} re-training"
+        self._train(model, seed, doing, None, curve.append)
         result = Result(
             method=name,
             seed=seed,
@@ -175,7 +166,7 @@ class Experiment:
 
     # Details
 
-    def _network(self, seed: int) -> nn.Module:
+    def network(self, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         data = self.data
         return build_network(
@@ -188,20 +179,20 @@ class Experiment:
     def _train(
         self,
         model: nn.Module,
-        seed: int,
+        order: int,
         doing: str,
         method: Method | None,
         note: Callable[[float], None],
     ) -> None:
         """Train for one round; `note` gets the test accuracy of the hard mask after each epoch."""
         options = LoaderOptions(batch_size=self.settings.batch_size)
-        loader = self.data.training(options, seed=seed)
+        loader = self.data.training(options, seed=order)
         trainer = Trainer(self.engine, model, loader, self.recipe, method=method)
         for _ in trainer.steps():
             if trainer.at_epoch_end:
                 with hard(model):
                     note(self.engine.accuracy(model, self.test))
-                self.advance(f"seed {seed}: {doing}", 1)
+                self.advance(doing, 1)
 
     def _stage(
         self,

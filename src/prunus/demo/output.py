@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prunus.demo.experiment import Result, Settings
+from prunus.demo.experiment import Result
+from prunus.demo.settings import Settings
 from prunus.report import charts
 from prunus.report.page import Figure, Table, render
 from prunus.report.summary import Group, sparsest_matching, summarise
@@ -13,15 +14,7 @@ from prunus.version import __version__
 
 def demo_table(groups: Sequence[Group]) -> Table:
     """One row for each method and mask init; matching subnetworks are marked."""
-    header = [
-        "method",
-        "mask init",
-        "kept %",
-        "after search %",
-        "re-trained %",
-        "epochs",
-        "matching",
-    ]
+    header = ["method", "s0", "kept %", "after search %", "re-trained %", "epochs", "matching"]
     rows = [
         [
             charts.LABELS[g.method],

@@ -22,7 +22,8 @@ from prunus.training import Engine, Run, Trainer
 from prunus.training.randomness import seed_everything
 from prunus.training.trackers import make_trackers
 
-_EVALUATION_BATCH = 1024
+_EVALUATION_BATCHES = 4
+"""How many times more images fit when there are no gradients."""
 
 
 class Execution:
@@ -47,6 +48,10 @@ class Execution:
         options = engine.loader_options(settings.recipe.batch_size)
         self.loader: Loader = task.data.training(options, seed=settings.seed)
         self.steps_per_epoch = len(self.loader)
+        options = engine.loader_options(_EVALUATION_BATCHES * settings.recipe.batch_size)
+        self._held_out: dict[SplitName, Loader] = {
+            split: task.data.evaluation(split, options) for split in ("validation", "test")
+        }
 
     def network(self) -> nn.Module:
         """A new network on its device, the same in every process."""
@@ -76,8 +81,8 @@ class Execution:
         first_epoch: int = 0,
         method: Method | None = None,
         group_options: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Train one phase; returns the accuracies and the density of the hard mask at its end."""
+    ) -> None:
+        """Train one phase."""
         trainer = Trainer(
             self.engine,
             model,
@@ -89,41 +94,44 @@ class Execution:
         )
 
         def measure(module: nn.Module) -> dict[str, float]:
-            numbers = self._accuracy(module, model, "validation")
+            with hard(model):
+                numbers = {"density": density(model), **self._accuracy(module, "validation")}
             if method is not None:
                 stats = method.stats()
                 numbers["soft_density"] = stats.soft_density
                 numbers["in_transition"] = stats.in_transition
-            return {"density": _density(model), **numbers}
+            return numbers
 
         run.train(trainer, phase, name, measure)
-        return {
-            "stage": name,
-            "epochs": recipe.epochs,
-            "density": _density(model),
-            **self._accuracy(trainer.module, model, "validation"),
-            **self._accuracy(trainer.module, model, "test"),
-        }
 
-    def _accuracy(self, module: nn.Module, model: nn.Module, split: SplitName) -> dict[str, float]:
-        options = self.engine.loader_options(self.engine.world_size * _EVALUATION_BATCH)
-        loader = self.task.data.evaluation(split, options)
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Density and accuracies of a model with its hard mask."""
+        with hard(model):
+            return {
+                "density": density(model),
+                **self._accuracy(model, "validation"),
+                **self._accuracy(model, "test"),
+            }
+
+    def _accuracy(self, module: nn.Module, split: SplitName) -> dict[str, float]:
+        loader = self._held_out[split]
         if not len(loader):  # a task may hold out nothing
             return {}
-        with hard(model):
-            return {f"{split}_accuracy": self.engine.accuracy(module, loader)}
+        return {f"{split}_accuracy": self.engine.accuracy(module, loader)}
 
-    def record(self, stage: dict[str, Any], ticket: Ticket | None = None) -> None:
+    def record(
+        self, stage: str, epochs: int, numbers: dict[str, float], ticket: Ticket | None = None
+    ) -> None:
         """Write down what a stage found; a stage of the same name is replaced."""
+        entry: dict[str, Any] = {"stage": stage, "epochs": epochs, **numbers}
         if ticket is not None:
-            path = Path("tickets") / f"{stage['stage'].replace(' ', '-')}.safetensors"
-            layers = {layer.name: layer.density for layer in ticket.mask.layers}
-            density = ticket.mask.density if layers else 1.0
-            stage = {**stage, "density": density, "layers": layers, "ticket": str(path)}
+            path = Path("tickets") / f"{stage.replace(' ', '-')}.safetensors"
+            entry["layers"] = {layer.name: layer.density for layer in ticket.mask.layers}
+            entry["ticket"] = str(path)
             if self.engine.is_main:
                 ticket.save(self.folder / path)
-        others = [s for s in self.results["stages"] if s["stage"] != stage["stage"]]
-        self.results["stages"] = [*others, stage]
+        others = [other for other in self.results["stages"] if other["stage"] != stage]
+        self.results["stages"] = [*others, entry]
         self._write()
 
     def finish(self) -> dict[str, Any]:
@@ -146,7 +154,8 @@ def read_results(folder: Path) -> dict[str, Any] | None:
     return content
 
 
-def _density(model: nn.Module) -> float:
+def density(model: nn.Module) -> float:
+    """Of the hard mask; a model without gates keeps everything."""
     return Mask.of(model).density if gated_parameters(model) else 1.0
 
 

@@ -33,8 +33,10 @@ class MethodSettings:
         """Everything, as plain data."""
 
     def attach(self, model: nn.Module, *, steps: int, rewind_step: int | None) -> Method:
-        """The method at work on `model`."""
+        """The method at work on `model`; without a `rewind_step` it cannot rewind."""
         kwargs: dict[str, Any] = {**self._arguments, "steps": steps, "rewind_step": rewind_step}
+        if rewind_step is None and "rewind" in kwargs:
+            kwargs["rewind"] = False
         return METHODS[self.name](model, **kwargs)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.gates import gated_parameters, plain_tensors
+from prunus.gates import gated_parameters, plain_tensors, strip
 from prunus.masks import Mask
 from prunus.search.execution import Execution, read_results
 from prunus.search.settings import (
@@ -32,12 +33,7 @@ def execute(settings: RunSettings, task: Task) -> dict[str, Any]:
 
 
 def _train(execution: Execution) -> dict[str, Any]:
-    model, recipe = execution.network(), execution.settings.recipe
-    with execution.run(recipe.epochs) as run:
-        run.restore(model)
-        found = execution.fit(run, 0, "training", model, recipe)
-    execution.record(found, _trained(execution, model, found))
-    return execution.finish()
+    return _train_once(execution, execution.network(), "training")
 
 
 def _search(execution: Execution) -> dict[str, Any]:
@@ -56,21 +52,26 @@ def _search(execution: Execution) -> dict[str, Any]:
     )
     with execution.run(settings.rounds * recipe.epochs) as run:
         for phase in range(run.restore(model, method), settings.rounds):
-            found = execution.fit(
+            name = f"round {phase + 1}"
+            execution.fit(
                 run,
                 phase,
-                f"round {phase + 1}",
+                name,
                 model,
                 recipe,
                 first_epoch=phase * recipe.epochs,
                 method=method,
                 group_options=chosen.group_options,
             )
-            method.end_round()
+            # What the round found is its mask on what it trained. Methods may decide the mask only
+            # now, and take the weights back to w^(k).
+            trained = strip(deepcopy(model))
+            mask = method.end_round()
+            numbers = execution.evaluate(mask.apply(trained))
             ticket = method.ticket(
-                task=settings.task, seed=settings.seed, metrics=_accuracies(found)
+                task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
             )
-            execution.record(found, ticket)
+            execution.record(name, recipe.epochs, numbers, ticket)
     return execution.finish()
 
 
@@ -86,12 +87,11 @@ def _prune(execution: Execution) -> dict[str, Any]:
     options = chosen.group_options
     with execution.run(settings.recipe.epochs) as run:
         if run.restore(model, method) == 0:
-            found = execution.fit(
-                run, 0, "search", model, searching, method=method, group_options=options
-            )
-            execution.record(found)
+            execution.fit(run, 0, "search", model, searching, method=method, group_options=options)
+            method.end_round()
             method.harden()
-        found = execution.fit(
+            execution.record("search", searching.epochs, execution.evaluate(model))
+        execution.fit(
             run,
             1,
             "fine-tuning",
@@ -101,10 +101,11 @@ def _prune(execution: Execution) -> dict[str, Any]:
             method=method,
             group_options=options,
         )
+    numbers = execution.evaluate(model)
     ticket = method.ticket(
-        "current", task=settings.task, seed=settings.seed, metrics=_accuracies(found)
+        "current", task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
     )
-    execution.record(found, ticket)
+    execution.record("fine-tuning", fine_tuning.epochs, numbers, ticket)
     return execution.finish()
 
 
@@ -117,10 +118,24 @@ def _retrain(execution: Execution) -> dict[str, Any]:
         ticket.apply(model)
     else:
         execution.results["not_transferred"] = transfer(ticket, model).new
+    return _train_once(execution, model, "re-training")
+
+
+def _train_once(execution: Execution, model: nn.Module, name: str) -> dict[str, Any]:
+    settings = execution.settings
     with execution.run(settings.recipe.epochs) as run:
         run.restore(model)
-        found = execution.fit(run, 0, "re-training", model, settings.recipe)
-    execution.record(found, _trained(execution, model, found))
+        execution.fit(run, 0, name, model, settings.recipe)
+    numbers = execution.evaluate(model)
+    manifest = Manifest(
+        task=settings.task,
+        method=settings.command,
+        seed=settings.seed,
+        metrics=_accuracies(numbers),
+    )
+    mask = Mask.of(model) if gated_parameters(model) else Mask({})
+    trained = Ticket(mask, plain_tensors(model), manifest)
+    execution.record(name, settings.recipe.epochs, numbers, trained)
     return execution.finish()
 
 
@@ -132,18 +147,5 @@ _STAGES: dict[type[RunSettings], Callable[[Execution], dict[str, Any]]] = {
 }
 
 
-def _trained(execution: Execution, model: nn.Module, found: dict[str, Any]) -> Ticket:
-    """The network as it is now, in the form of a ticket."""
-    settings = execution.settings
-    manifest = Manifest(
-        task=settings.task,
-        method=settings.command,
-        seed=settings.seed,
-        metrics=_accuracies(found),
-    )
-    mask = Mask.of(model) if gated_parameters(model) else Mask({})
-    return Ticket(mask, plain_tensors(model), manifest)
-
-
-def _accuracies(found: dict[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in found.items() if name.endswith("_accuracy")}
+def _accuracies(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if name.endswith("_accuracy")}

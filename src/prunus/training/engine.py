@@ -47,11 +47,17 @@ class Engine:
         self.device = self.fabric.device
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.is_main = self.fabric.is_global_zero
-        if self.settings.sync_batch_norm and self.device.type != "cuda":
+        self._check_device()
+
+    def _check_device(self) -> None:
+        kind = self.device.type
+        if self.settings.sync_batch_norm and kind != "cuda":
             raise SettingError(
-                f"engine.sync_batch_norm works on GPUs only, and this is {self.device.type}: "
-                "leave it out (each process then normalises by its own part of the batch)"
+                f"engine.sync_batch_norm works on GPUs only, and this is {kind}: leave it out "
+                "(each process then normalises by its own part of the batch)"
             )
+        if self.settings.precision == "fp16" and kind == "cpu":
+            raise SettingError("engine.precision=fp16 needs a GPU; a CPU can do bf16")
 
     # Models and data
 

@@ -18,7 +18,7 @@ def progress_bar(console: Console) -> Bar:
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("ETA"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.description}"),
         console=console,
     )

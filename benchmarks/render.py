@@ -1,0 +1,93 @@
+"""Writes the tables in README.md and docs/ from the results files, so that no figure is typed.
+
+A table stands between `<!-- results: NAME -->` and `<!-- end -->`. After a benchmark, run
+`python benchmarks/render.py`; with `--check` it changes nothing and fails if one is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prunus.demo.experiment import Result
+from prunus.demo.output import demo_table, verdict
+from prunus.files import write_atomically
+from prunus.report.summary import Group, summarise
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/benchmarks.md", "docs/demo.md")
+REGION = re.compile(r"(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def read(name: str) -> Any:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def demo_groups() -> list[Group]:
+    return summarise([Result(**result) for result in read("demo")["results"]])
+
+
+def demo() -> str:
+    groups = demo_groups()
+    table = demo_table(groups)
+    rows = [
+        [f"**{cell}**" if i in table.marked and cell else cell for cell in row]
+        for i, row in enumerate(table.rows)
+    ]
+    return f"{markdown(table.header, rows)}\n\n{verdict(groups)}"
+
+
+def gate_overhead() -> str:
+    rows = [
+        [network, variant, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}"]
+        for network, variants in read("gate_overhead")["results"].items()
+        for variant, r in variants.items()
+    ]
+    return markdown(["network", "variant", "ms a step", "ratio to dense", "peak MiB"], rows)
+
+
+def cs_defaults() -> str:
+    rows = read("cs_defaults")
+    return markdown(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "gate-overhead": gate_overhead,
+    "cs-defaults": cs_defaults,
+}
+
+
+def rendered(text: str) -> str:
+    """The page with every table as its results file has it."""
+    return REGION.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for page in PAGES:
+        before = (ROOT / page).read_text()
+        after = rendered(before)
+        if after != before:
+            stale.append(page)
+            if not check:
+                write_atomically(ROOT / page, after)
+    print("changed:" if not check else "out of date:", ", ".join(stale) or "none")
+    sys.exit(check and bool(stale))
+
+
+if __name__ == "__main__":
+    main()

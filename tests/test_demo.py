@@ -1,0 +1,172 @@
+"""The demo, small: what it computes, that it resumes, and what it shows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+
+import prunus
+from prunus.cli import main
+from prunus.demo import experiment
+from prunus.demo.experiment import Result
+from prunus.demo.output import demo_page, demo_table, verdict
+from prunus.demo.settings import Settings
+from prunus.demo.workers import run_seeds
+from prunus.report.summary import summarise
+
+TINY = Settings(seeds=(0, 1), mask_inits=(0.0, -0.05), rounds=2, epochs=3)
+FLAGS = ["--seeds", "0", "--mask-inits", "0.0", "--rounds", "1", "--epochs", "2"]
+
+
+def run(folder: Path, settings: Settings = TINY) -> tuple[list[Result], int]:
+    """The results, and how many epochs the progress bar was told of."""
+    told: list[int] = []
+    results = run_seeds(folder, settings, lambda _, epochs: told.append(epochs))
+    return results, sum(told)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Result]]:
+    folder = tmp_path_factory.mktemp("demo")
+    results, epochs = run(folder)
+    assert epochs == TINY.total_epochs
+    return folder, results
+
+
+def test_controls_have_the_density_of_cs(finished: tuple[Path, list[Result]]) -> None:
+    _, results = finished
+    assert len(results) == 2 * (1 + 2 * 3)
+    for cs, imp, random in zip(*[[r for r in results if r.method == m] for m in ("cs", "imp", "random")], strict=True):  # fmt: skip  # noqa: E501
+        assert (
+            (cs.seed, cs.mask_init) == (imp.seed, imp.mask_init) == (random.seed, random.mask_init)
+        )
+        assert random.density == cs.density and random.layers == cs.layers
+        assert imp.density == pytest.approx(cs.density, abs=2e-4)  # rounded to whole weights
+        assert cs.epochs == imp.epochs == 9 and random.epochs == 3
+        assert 0 < cs.density < 1
+
+
+def test_tickets_and_curves(finished: tuple[Path, list[Result]]) -> None:
+    folder, results = finished
+    for result in results:
+        assert result.ticket is not None
+        ticket = prunus.Ticket.load(folder / result.ticket)
+        assert ticket.mask.density == result.density
+        assert ticket.manifest.seed == result.seed
+        assert len(result.curve) == 3 and result.curve[-1] == result.accuracy
+        if result.method in ("cs", "imp"):
+            assert len(result.search_curve) == 6
+            assert result.search_curve[-1] == {
+                "density": result.density, "accuracy": result.search_accuracy,
+            }  # fmt: skip
+
+
+def test_the_random_control_starts_from_the_dense_weights(
+    finished: tuple[Path, list[Result]],
+) -> None:
+    folder, results = finished
+    dense, imp, random = (
+        prunus.Ticket.load(folder / str(next(r.ticket for r in results if r.method == m)))
+        for m in ("dense", "imp", "random")
+    )
+    for ticket in (imp, random):
+        for name, kept in ticket.mask.items():
+            assert (ticket.weights[name][kept] == dense.weights[name][kept]).all()
+
+
+def test_finished_stages_are_not_repeated(
+    finished: tuple[Path, list[Result]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, results = finished
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(experiment, "Trainer", fail)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # all in this process
+    again, epochs = run(folder)
+    assert again == results
+    assert epochs == TINY.total_epochs
+    with pytest.raises(AssertionError, match="trained again"):
+        run(folder, replace(TINY, lr=0.01))
+
+
+def test_an_interrupted_pool_leaves_no_process(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_seeds(tmp_path, TINY, interrupt)
+    for process in active_children():
+        process.join(timeout=10)
+    assert not active_children()
+
+
+def test_page_is_self_contained(finished: tuple[Path, list[Result]]) -> None:
+    page = demo_page(finished[1], TINY)
+    body = page.replace("https://vega.github.io/schema", "")  # an identifier, not an address
+    assert "<script src" not in body and "<link" not in body and "@import" not in body
+    assert page.count('class="chart"') == 4
+    groups = summarise(finished[1])
+    for row in demo_table(groups).rows:
+        assert row[2] in page
+    assert verdict(groups) in page
+
+
+def test_the_command_prints_a_table_and_writes_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["prunus", "demo", "--out", str(tmp_path), *FLAGS])
+    monkeypatch.setenv("COLUMNS", "160")
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert not exit_.value.code
+    out = capsys.readouterr().out
+    for text in ("random mask", "re-trained %", "The dense network reaches", "report.html"):
+        assert text in out
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert [r["method"] for r in content["results"]] == ["dense", "cs", "imp", "random"]
+    assert (tmp_path / "accuracy.svg").read_text().startswith("<svg")
+    ticket = next((tmp_path / "tickets").glob("cs*.safetensors"))
+    monkeypatch.setattr(sys, "argv", ["prunus", "inspect", str(ticket)])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    assert "digits/digits_convnet" in out and "mask_init" in out and "density" in out
+
+
+def test_a_bad_ticket_is_a_message_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(b"nonsense")
+    monkeypatch.setattr(sys, "argv", ["prunus", "inspect", str(path)])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert "bad.safetensors" in capsys.readouterr().err
+
+
+def test_killed_and_run_again_equals_uninterrupted(tmp_path: Path) -> None:
+    settings = Settings(seeds=(0,), mask_inits=(-0.05,), rounds=2, epochs=3)
+    expected, _ = run(tmp_path / "whole", settings)
+    flags = ["--seeds", "0", "--mask-inits", "-0.05", "--rounds", "2", "--epochs", "3"]
+    command = [sys.executable, "-c", "import torch; torch.set_num_threads(1);"
+               "from prunus.cli import main; main()", "demo", "--out", str(tmp_path / "cut"), *flags]  # fmt: skip  # noqa: E501
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    done = tmp_path / "cut" / "results" / "cs-0.05-seed0.json"
+    deadline = time.monotonic() + 120
+    while not done.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert done.exists() and not (tmp_path / "cut" / "results.json").exists()
+    resumed, _ = run(tmp_path / "cut", settings)
+    assert resumed == expected

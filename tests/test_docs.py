@@ -1,0 +1,125 @@
+"""The documentation: its code runs, its links lead somewhere, public names have docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import prunus
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`\n]*)$")
+LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
+HTML_LINK = re.compile(r"""<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=["']([^"']+)["']""")
+HTML_ANCHOR = re.compile(r"""\b(?:id|name)=["']([^"']+)["']""")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
+
+
+def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
+    """Line of the first line inside, info string and content of each fenced block."""
+    opening, content, start = None, [], 0
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fence = FENCE.match(line)
+        if opening is None:
+            if fence:
+                opening, content, start = fence, [], number + 1
+        elif fence and fence["ticks"] == opening["ticks"] and not fence["info"].strip():
+            yield start, opening["info"].strip(), "\n".join(content) + "\n"
+            opening = None
+        else:
+            content.append(line.removeprefix(opening["indent"]))
+    assert opening is None, f"{page}:{start - 1}: the block has no end"
+
+
+def prose(page: Path) -> str:
+    """The page without code, whose brackets are no links and whose hashes no headings."""
+    text = page.read_text()
+    return re.sub(r"^ *(`{3,})[^`\n]*\n.*?^ *\1 *$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings and HTML elements can be linked to as, in MkDocs and on GitHub."""
+    text = prose(page)
+    found = set(HTML_ANCHOR.findall(text))
+    for heading in HEADING.findall(text):
+        explicit = re.search(r"\{\s*#([\w-]+)[^}]*\}$", heading)
+        if explicit:
+            found.add(explicit[1])
+            continue
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+        words = re.sub(r"[^\w\s-]", "", ascii_only).strip().lower()
+        found |= {re.sub(r"[-\s]+", "-", words), words.replace(" ", "-")}
+    return found
+
+
+def links(page: Path) -> list[str]:
+    text = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", prose(page))
+    found = [inline or reference for inline, reference in LINK.findall(text)]
+    return [*found, *HTML_LINK.findall(text)]
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for link in links(page):
+        if re.match(r"[a-z][a-z+.-]*:|//", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists():
+            broken.append(f"{link}: there is no such file")
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            broken.append(f"{link}: the page has no such heading")
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for line, info, content in blocks(page):
+        words = re.findall(r"[\w-]+", info)  # `python notest`, or MkDocs' `{.python .notest}`
+        if words != ["python"]:
+            continue
+        # Padded, so that a traceback names the line of the page.
+        source = "\n" * (line - 1) + content
+        exec(compile(source, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_broken_links_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Some `code` here\n\n[a](#some-code-here) [b](#nowhere) [c](gone.md) [d](https://x.org)\n"
+        "`[e](code.md)` <img src='gone.png'>\n\n```text\n# No heading\n[f](block.md)\n```\n"
+        "[g](#no-heading)\n[h]: other.md\n"
+    )
+    assert [link.split(":")[0] for link in broken_links(page)] == [
+        "#nowhere",
+        "gone.md",
+        "#no-heading",
+        "other.md",
+        "gone.png",
+    ]
+
+
+def test_every_public_name_has_a_docstring():
+    for name in prunus.__all__:
+        value = getattr(prunus, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            # `vars`, because a docstring that is inherited explains something else; and what a
+            # dataclass writes for itself says nothing.
+            text = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+            assert text and not text.startswith(f"{name}("), f"prunus.{name} has no docstring"
