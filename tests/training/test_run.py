@@ -14,6 +14,7 @@ from rich.console import Console
 
 from prunus import PrunusWarning, SettingError
 from prunus.training import Run
+from prunus.training.folder_lock import BusyError
 from prunus.training.health import DivergedError
 from prunus.training.progress import Progress
 from prunus.training.signals import StoppedError, StopRequests
@@ -96,8 +97,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(tmp_path
     newest = tmp_path / "run" / "checkpoints" / "000-000000010.pt"
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(PrunusWarning, match="000-000000010.pt: the checkpoint is damaged"):
-        run = open_run(tmp_path / "run", second)
-    train(run, second)
+        train(open_run(tmp_path / "run", second), second)
     assert lines(tmp_path / "run") == lines(tmp_path / "whole")
     for ours, theirs in zip(second.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
@@ -118,6 +118,19 @@ def test_bad_weights_are_never_written(tmp_path, make):
         train(open_run(tmp_path, trainer), trainer)
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert names == ["000-000000005.pt"], "the last good one"
+
+
+def test_one_process_at_a_time(tmp_path, make):
+    trainer = make()
+    with (
+        open_run(tmp_path, trainer),
+        pytest.raises(
+            BusyError, match=f"process {os.getpid()} is at work on this run in {tmp_path}"
+        ),
+        open_run(tmp_path, trainer),
+    ):
+        pass
+    train(open_run(tmp_path, trainer), trainer)
 
 
 # What a person sees

@@ -9,7 +9,7 @@ import prunus
 from prunus import SettingError
 from prunus.tasks.recipes import RECIPES, Recipe
 from prunus.training import Engine, EngineSettings
-from prunus.training.health import DivergedError
+from prunus.training.health import DivergedError, bad_weights
 
 
 def run(trainer):
@@ -127,7 +127,7 @@ def test_a_bad_weight_is_named(make):
     with torch.no_grad():
         trainer.model[2].parametrizations.weight.original[0, 0] = torch.nan
     with pytest.raises(
-        DivergedError, match=r"in step 2: 1 of 6 weight tensors.*first at 2\.weight"
+        DivergedError, match=r"in step 2: 1 of 8 weight tensors.*first at 2\.weight"
     ):
         next(steps)
 
@@ -137,7 +137,19 @@ def test_the_bad_layer_nearest_the_output_is_named(make):
     with torch.no_grad():
         for parameter in (trainer.model[0].bias, trainer.model[2].bias):
             parameter.fill_(torch.inf)
-    with pytest.raises(DivergedError, match=r"2 of 6 .* first at 2\.bias"):
+    with pytest.raises(DivergedError, match=r"2 of 8 .* first at 2\.bias"):
+        next(trainer.steps())
+
+
+def test_a_bad_score_is_named(make):
+    trainer = make()
+    gate = trainer.method.gates["2.weight"]
+    with torch.no_grad():
+        gate.score[0] = -torch.inf
+    assert bad_weights(trainer.model) is None
+    with torch.no_grad():
+        gate.score[1] = torch.nan
+    with pytest.raises(DivergedError, match="first at the score of 2.weight"):
         next(trainer.steps())
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.errors import PrunusError
-from prunus.gates import plain_tensors
+from prunus.gates import gated_parameters, plain_tensors
 
 
 class DivergedError(PrunusError, ArithmeticError):
@@ -27,15 +27,25 @@ def diagnose(model: nn.Module, images: Tensor) -> str:
 
 
 def bad_weights(model: nn.Module) -> str | None:
-    """The weights and buffers that are not finite; None if all are."""
-    tensors = {n: t for n, t in plain_tensors(model).items() if t.is_floating_point()}
-    bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    """The weights, buffers and scores that are not finite; None if all are.
+
+    A score may be infinite (that gate has decided), but not NaN.
+    """
+    gates = gated_parameters(model)
+    total, bad = 0, []
+    for name, tensor in plain_tensors(model).items():
+        checks = {name: tensor.isfinite()}
+        if name in gates:
+            own = gates[name][0].named_parameters()
+            checks |= {f"the {part} of {name}": ~values.isnan() for part, values in own}
+        total += len(checks)
+        bad += [what for what, good in checks.items() if not bool(good.all())]
     if not bad:
         return None
     # The backward pass runs from the output to the input, and what is bad spreads along with it.
     return (
-        f"{len(bad)} of {len(tensors)} weight tensors are not finite, and the gradient went bad "
-        f"first at {bad[-1]}, which of these is nearest the output"
+        f"{len(bad)} of {total} weight tensors are not finite, and the gradient went bad first at "
+        f"{bad[-1]}, which of these is nearest the output"
     )
 
 

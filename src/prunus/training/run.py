@@ -13,6 +13,7 @@ from prunus.methods import Method
 from prunus.tables import percent
 from prunus.training.checkpoint import Checkpoints
 from prunus.training.engine import Engine
+from prunus.training.folder_lock import FolderLock
 from prunus.training.health import DivergedError, bad_weights
 from prunus.training.metrics import Metrics
 from prunus.training.progress import Progress
@@ -47,10 +48,15 @@ class Run:
         self.metrics = Metrics(folder / "metrics.jsonl")
         self._checkpoints = Checkpoints(folder / "checkpoints")
         self._stop = StopRequests()
-        self._found = engine.from_main(self._checkpoints.latest() if engine.is_main else None)
+        self._lock = FolderLock(folder)
+        self._found: dict[str, Any] | None = None
         self._steps_before = 0  # of the phases before this one
 
     def __enter__(self) -> Run:
+        is_main = self.engine.is_main
+        if is_main:
+            self._lock.acquire()
+        self._found = self.engine.from_main(self._checkpoints.latest() if is_main else None)
         self._stop.__enter__()
         self.progress.__enter__()
         return self
@@ -63,6 +69,7 @@ class Run:
     ) -> None:
         self.progress.__exit__(kind, error, traceback)
         self._stop.__exit__(kind, error, traceback)
+        self._lock.release()
 
     def restore(self, model: nn.Module, method: Method | None = None) -> int:
         """Set model and method to where the run was; returns the number of the phase to train."""

@@ -1,0 +1,49 @@
+"""One process at a time in a run's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from prunus.errors import PrunusError
+
+try:
+    import fcntl
+except ImportError:  # Windows: there, the user takes care
+    fcntl = None  # type: ignore[assignment]
+
+
+class BusyError(PrunusError, RuntimeError):
+    """Another process is at work on the same run."""
+
+
+class FolderLock:
+    """Held until released or until the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ".lock"
+        self._file: Any = None
+
+    def acquire(self) -> None:
+        if fcntl is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.seek(0)
+            owner = self._file.read().strip()
+            self._file.close()
+            raise BusyError(
+                f"process {owner} is at work on this run in {self._path.parent}: wait for it, or "
+                "stop it (Ctrl-C) and run the command again"
+            ) from error
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
