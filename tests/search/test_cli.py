@@ -55,6 +55,7 @@ def test_train_and_again(cli):
     assert status == 0 and "training  epoch 2/2" in output
     run = folder(output)
     assert run.parent == Path("runs")
+    assert "No mask: a dense network." in cli("inspect", run / "tickets/training.safetensors")[1]
     status, again, _ = cli("train", *SMALL)
     assert status == 0 and folder(again) == run
     assert "epoch 1/2" not in again, "it was finished"
@@ -68,7 +69,7 @@ def test_search_retrain_inspect(cli):
     ticket = Ticket.load(path)
     assert ticket.manifest.seed == 3 and ticket.manifest.settings["mask_init"] == 0.01
     status, output, _ = cli("inspect", path)
-    assert status == 0 and re.search("method +cs", output)
+    assert status == 0 and re.search("method +cs\nsettings .*mask_init=0.01, ", output)
     own = ["--epochs", "2", "--batch-size", "25", "--set", "data.train_images=100"]
     status, output, _ = cli("retrain", path, *own)
     assert status == 0 and "re-training" in output and "Not transferred" not in output

@@ -114,7 +114,9 @@ def test_bad_weights_are_never_written(tmp_path, make):
                 trainer.model[4].bias.fill_(torch.nan)
 
     trainer.method.step = break_weights
-    with pytest.raises(DivergedError, match=r"step 10 \(loss .*first at 4\.bias"):
+    with pytest.raises(
+        DivergedError, match=r"step 10 \(loss .*made 4\.bias bad.*checkpoint: .*/000-000000005\.pt"
+    ):
         train(open_run(tmp_path, trainer), trainer)
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert names == ["000-000000005.pt"], "the last good one"

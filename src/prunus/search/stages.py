@@ -114,7 +114,7 @@ def _retrain(execution: Execution) -> dict[str, Any]:
     assert isinstance(settings, RetrainSettings)
     ticket = Ticket.load(settings.ticket)
     model = execution.network()
-    if ticket.manifest.task == settings.task:
+    if ticket.manifest.task in (settings.task, ""):  # without a task, it has to fit
         ticket.apply(model)
     else:
         execution.results["not_transferred"] = transfer(ticket, model).new

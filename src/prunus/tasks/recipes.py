@@ -44,19 +44,15 @@ class Recipe(Schema):
 
     def changed(self, **changes: Any) -> Recipe:
         """A copy with other values, checked. Epochs alone scale the rest: see `scaled`."""
-        recipe = self
+        base = self.model_dump()
         if "epochs" in changes:
-            recipe = self.model_copy(update=self._scaled(Recipe.parse_epochs(changes["epochs"])))
-        return Recipe.parse({**recipe.model_dump(), **changes}, within="recipe")
+            given = Recipe.parse({"epochs": changes["epochs"], "batch_size": 1}, within="recipe")
+            base |= self._scaled(given.epochs)
+        return Recipe.parse({**base, **changes}, within="recipe")
 
     def scaled(self, epochs: int) -> Recipe:
         """The same recipe in another number of epochs: drops and commitment in proportion."""
         return self.changed(epochs=epochs)
-
-    @staticmethod
-    def parse_epochs(value: Any) -> int:
-        """A number of epochs, which a person may have typed."""
-        return Recipe.parse({"epochs": value, "batch_size": 1}, within="recipe").epochs
 
     def _scaled(self, epochs: int) -> dict[str, Any]:
         factor = epochs / self.epochs

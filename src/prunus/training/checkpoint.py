@@ -33,7 +33,7 @@ class Checkpoints:
         """Write `content` (tensors and plain data), and delete all but the last two."""
         path = self.folder / f"{phase:03d}-{step:09d}.pt"
         write_atomically(path, *encode(content))
-        for old in self._newest_first()[_KEPT:]:
+        for old in self.newest_first()[_KEPT:]:
             old.unlink()
         return path
 
@@ -42,14 +42,15 @@ class Checkpoints:
         if self.folder.is_dir():
             for leftover in self.folder.glob(".*"):  # of a write that was killed
                 leftover.unlink()
-        for path in self._newest_first():
+        for path in self.newest_first():
             try:
                 return decode(path.read_bytes())
             except (CheckpointError, OSError) as error:
                 warn(f"{path}: {error}; going back to the one before", PrunusWarning, stacklevel=2)
         return None
 
-    def _newest_first(self) -> list[Path]:
+    def newest_first(self) -> list[Path]:
+        """The files, damaged or not."""
         return sorted(self.folder.glob("*.pt"), reverse=True)
 
 

@@ -14,38 +14,45 @@ from prunus.gates import gated_parameters, plain_tensors
 class DivergedError(PrunusError, ArithmeticError):
     """The loss or the weights became NaN or infinite."""
 
-    def __init__(self, when: str, finding: str) -> None:
-        super().__init__(
-            f"the loss is not finite (NaN or infinity) in {when}: {finding}. Try a smaller "
-            "recipe.lr, engine.clip, or engine.precision=fp32"
-        )
+
+def diverged(when: str, finding: str) -> DivergedError:
+    """The error, with what was found and what may help."""
+    return DivergedError(
+        f"the loss is not finite (NaN or infinity) in {when}: {finding}. Try a smaller recipe.lr, "
+        "engine.clip, or engine.precision=fp32"
+    )
 
 
 def diagnose(model: nn.Module, images: Tensor) -> str:
     """Where it began, as far as can be known: in the weights, or else in the forward pass."""
-    return bad_weights(model) or _bad_activation(model, images)
+    return _bad_weights(model) or _bad_activation(model, images)
 
 
-def bad_weights(model: nn.Module) -> str | None:
-    """The weights, buffers and scores that are not finite; None if all are.
+def unhealthy(model: nn.Module) -> str | None:
+    """What is wrong with the model's values; None if they may be kept in a checkpoint."""
+    # Buffers may hold infinities for good reason, as an attention mask does.
+    buffers = (name for name, buffer in model.named_buffers() if bool(buffer.isnan().any()))
+    bad = next(buffers, None)
+    return _bad_weights(model) or (bad and f"all weights are finite, but the buffer {bad} is NaN")
 
-    A score may be infinite (that gate has decided), but not NaN.
-    """
+
+def _bad_weights(model: nn.Module) -> str | None:
     gates = gated_parameters(model)
-    total, bad = 0, []
+    bad: list[str] = []
     for name, tensor in plain_tensors(model).items():
-        checks = {name: tensor.isfinite()}
+        if isinstance(tensor, nn.Parameter) and not bool(tensor.isfinite().all()):
+            bad.append(name)
         if name in gates:
-            own = gates[name][0].named_parameters()
-            checks |= {f"the {part} of {name}": ~values.isnan() for part, values in own}
-        total += len(checks)
-        bad += [what for what, good in checks.items() if not bool(good.all())]
+            # A score may be infinite (that gate has decided for good), but not NaN.
+            scores = gates[name][0].named_parameters()
+            bad += [f"the {what} of {name}" for what, s in scores if bool(s.isnan().any())]
     if not bad:
         return None
     # The backward pass runs from the output to the input, and what is bad spreads along with it.
+    others = f", and with it {', '.join(bad[:-1][:3])}{', ...' if len(bad) > 4 else ''}"
     return (
-        f"{len(bad)} of {total} weight tensors are not finite, and the gradient went bad first at "
-        f"{bad[-1]}, which of these is nearest the output"
+        f"a gradient made {bad[-1]} bad{others if bad[1:] else ''}; of these it is the "
+        "nearest to the output, where the backward pass begins"
     )
 
 

@@ -14,7 +14,7 @@ from prunus.tables import percent
 from prunus.training.checkpoint import Checkpoints
 from prunus.training.engine import Engine
 from prunus.training.folder_lock import FolderLock
-from prunus.training.health import DivergedError, bad_weights
+from prunus.training.health import DivergedError, diverged, unhealthy
 from prunus.training.metrics import Metrics
 from prunus.training.progress import Progress
 from prunus.training.randomness import random_state, restore_random_state
@@ -87,6 +87,15 @@ class Run:
     def train(self, trainer: Trainer, phase: int, name: str, measure: Measure) -> None:
         """Train a phase to its end, with a line of metrics after each epoch."""
         self._resume(trainer, phase, name)
+        try:
+            self._train(trainer, phase, name, measure)
+        except DivergedError as error:
+            kept = self._checkpoints.newest_first()[:1]
+            where = kept[0] if kept else "none yet"
+            raise DivergedError(f"{error}. Last good checkpoint: {where}") from error
+        self._steps_before += trainer.step
+
+    def _train(self, trainer: Trainer, phase: int, name: str, measure: Measure) -> None:
         for loss in trainer.steps():
             self.progress.advance(name)
             stop = 0
@@ -100,7 +109,6 @@ class Run:
                 # Fabric kills everything soon after the first process ends: let all have written.
                 self.engine.fabric.barrier()
                 raise StoppedError(stop)
-        self._steps_before += trainer.step
 
     def _is_time(self, step: int) -> bool:
         return self.checkpoint_every is not None and step % self.checkpoint_every == 0
@@ -137,9 +145,9 @@ class Run:
         self.progress.say_with_eta(_as_text(line, trainer.recipe.epochs))
 
     def _save(self, trainer: Trainer, phase: int, loss: float) -> None:
-        finding = bad_weights(trainer.model)
+        finding = unhealthy(trainer.model)
         if finding:  # in this very step: the checkpoints before it are good, and stay
-            raise DivergedError(f"step {trainer.step} (loss {loss:g})", finding)
+            raise diverged(f"step {trainer.step} (loss {loss:g})", finding)
         states = self.engine.gather(random_state())
         if not self.engine.is_main:
             return

@@ -13,7 +13,7 @@ from prunus.methods import Method
 from prunus.tasks.data import Loader
 from prunus.tasks.recipes import Recipe
 from prunus.training.engine import Engine
-from prunus.training.health import DivergedError, diagnose
+from prunus.training.health import diagnose, diverged
 
 
 class Trainer:
@@ -115,7 +115,7 @@ class Trainer:
         self._finite &= loss.isfinite()
         meets = self.engine.meets_after(self.step + 1)
         if meets and self.engine.highest(int(not self._finite)):
-            raise DivergedError(f"step {self.step + 1}", diagnose(self.model, images))
+            raise diverged(f"step {self.step + 1}", diagnose(self.model, images))
 
     # To be gone on with later
 
