@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from prunus.errors import SettingError
 from prunus.lookup import unknown
@@ -28,32 +29,53 @@ class Schema(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            path = [str(part) for part in first["loc"]]
-            prefix = [within] if within else []
-            if first["type"] in _UNKNOWN_NAME:
-                place = ".".join(prefix + path[:-1])
-                kind = f"setting below {place!r}" if place else "setting"
-                raise unknown(kind, path[-1], _names(cls, path[:-1])) from error
-            name = ".".join(prefix + path)
-            if first["type"] == "missing":
-                raise SettingError(
-                    f"the setting {name!r} is missing, and has no default"
-                ) from error
-            reason = first["msg"].removeprefix("Value error, ")
-            given = "" if first["type"] == "value_error" else f"={first['input']!r}"
-            raise SettingError(f"{name}{given}: {reason}" if name else reason) from error
+            raise _explain(cls, error.errors(), within) from error
 
 
-def _names(schema: Any, path: Sequence[str]) -> list[str]:
-    """The names of the settings at `path` below `schema`."""
+def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) -> SettingError:
+    first = errors[0]
+    prefix = [within] if within else []
+    if first["type"] in _UNKNOWN_NAME:
+        *above, name = map(str, first["loc"])
+        place = ".".join(prefix + above)
+        kind = f"setting below {place!r}" if place else "setting"
+        return unknown(kind, name, _names(_below(schema, above)))
+    path = _path(schema, first["loc"])
+    name = ".".join(prefix + path)
+    if first["type"] == "missing":
+        return SettingError(f"the setting {name!r} is missing; it has no default")
+    # Where several types would do, there is an error for each.
+    same = [
+        e["msg"].removeprefix("Value error, ") for e in errors if _path(schema, e["loc"]) == path
+    ]
+    reason = "; or: ".join(dict.fromkeys(same))
+    given = "" if first["type"] == "value_error" else f"={first['input']!r}"
+    return SettingError(f"{name}{given}: {reason}" if name else reason)
+
+
+def _path(schema: Any, location: Sequence[int | str]) -> list[str]:
+    """The names of settings in pydantic's location, which ends in names of types for unions."""
+    path: list[str] = []
+    for part in location:
+        if isinstance(part, str):
+            if part not in _names(schema):
+                break
+            schema = _below(schema, [part])
+        path.append(str(part))
+    return path
+
+
+def _below(schema: Any, path: Sequence[str]) -> Any:
+    """The settings at `path`; None if these are plain values."""
     for part in path:
         annotation = schema.model_fields[part].annotation
-        schema = next((t for t in (annotation, *get_args(annotation)) if _has_names(t)), None)
+        schema = next((t for t in (annotation, *get_args(annotation)) if _names(t)), None)
+    return schema
+
+
+def _names(schema: Any) -> list[str]:
     if is_dataclass(schema):
         return [field.name for field in fields(schema)]
-    return list(schema.model_fields)
-
-
-def _has_names(kind: Any) -> bool:
-    return is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, BaseModel))
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        return list(schema.model_fields)
+    return []

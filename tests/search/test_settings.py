@@ -34,6 +34,10 @@ from prunus.tasks.registry import recipe_for
         ("search", {"method": {"maskinit": 0}}, "below 'method'.*Did you mean 'mask_init'"),
         ("search", {"method": {"mask_init": "low"}}, "method.mask_init='low'"),
         ("search", {"rounds": 0}, "rounds=0"),
+        ("search", {"method": 3}, "method=3 is neither a name nor"),
+        ("search", {"recipe": [1]}, "neither a name nor"),
+        ("train", {"engine": {"devices": "x"}}, "engine.devices='x': .*integer.*; or: .*'auto'"),
+        ("train", {"engine": 3}, "engine=3"),
         ("retrain", {"ticket": "absent"}, "cannot read the ticket absent"),
         ("retrain", {}, "the setting 'ticket' is missing"),
     ],
@@ -48,6 +52,7 @@ def test_recipes_by_name_and_in_proportion(settle):
         return settle(command, recipe=changes)[0].recipe
 
     assert recipe().epochs == 12
+    assert recipe(name="tickets") == settle("train", recipe="tickets")[0].recipe
     assert recipe(name="tickets").drops == (56, 71)
     assert recipe(epochs=24).drops == pytest.approx((24 * 56 / 85, 24 * 71 / 85))
     assert recipe(epochs=24, drops=[1]).drops == (1,)
@@ -95,6 +100,10 @@ def test_the_folder_names_task_and_method(settle):
     assert settings.folder.parent == Path("here")
     assert settings.folder.name.startswith("digits-digits_convnet-cs-search-")
     assert settle("train")[0].folder.name.startswith("digits-digits_convnet-train-")
+
+
+def test_automatic_devices(settle):
+    assert settle("train", engine={"devices": "auto"})[0].engine.devices == "auto"
 
 
 def test_recipes_choose_by_task():

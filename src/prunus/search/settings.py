@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainSerializer
 
+from prunus.errors import SettingError
 from prunus.lookup import unknown
 from prunus.schema import Schema
 from prunus.search.method_settings import MethodSettings
@@ -132,14 +133,14 @@ def resolve(
     schema = COMMANDS[command]
     values = {**given, "command": given.get("command", command)}
     if "method" in schema.model_fields:
-        method = dict(values.get("method") or {})
+        method = _with_name(values, "method")
         values["method"] = MethodSettings(method.pop("name", "cs"), method).data
     if "ticket" in values and "ticket" in schema.model_fields:
         ticket = Ticket.load(values["ticket"])
         values.setdefault("task", ticket.manifest.task)
         bare = Ticket(ticket.mask, ticket.weights, Manifest(versions={}, created=""))
         values["ticket_hash"] = bare.content_hash
-    changes = dict(values.get("recipe") or {})
+    changes = _with_name(values, "recipe")
     name = changes.pop("name", None)
     if name is not None and name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
@@ -150,3 +151,13 @@ def resolve(
         recipe = schema.base_recipe(task).changed(**changes)
         settings = settings.model_copy(update={"recipe": recipe})
     return settings, task
+
+
+def _with_name(values: Mapping[str, Any], setting: str) -> dict[str, Any]:
+    """The settings below `setting`; text alone is a name."""
+    value = values.get(setting) or {}
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{setting}={value!r} is neither a name nor 'name: value' settings")
+    return dict(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ class EngineSettings(Schema):
     """Devices, precision and the mechanics of a training step."""
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    devices: int | Literal["auto"] = Field(default=1, ge=1)
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
     """Processes on each machine; more than one train together by DDP."""
     nodes: int = Field(default=1, ge=1)
     workers: int = Field(default=0, ge=0)
