@@ -208,9 +208,11 @@ def with_plug_pulled(monkeypatch, step, work):
             work()
 
 
-def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch):
-    settings, task = settle("search", **SEARCH)
-    whole = execute(*settle("search", **SEARCH, out=str(settings.out / "whole")))
+@pytest.mark.parametrize("name", METHODS)
+def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch, name):
+    given = {**SEARCH, "method": {"name": name}, "checkpoint_every": 3}
+    settings, task = settle("search", **given)
+    whole = execute(*settle("search", **given, out=str(settings.out / "whole")))
     with_plug_pulled(monkeypatch, 14, lambda: execute(settings, task))
     assert len(json.loads((settings.folder / "results.json").read_text())["stages"]) == 1
     assert execute(settings, task) == whole
@@ -227,3 +229,19 @@ def test_an_interrupted_prune_goes_on(settle, monkeypatch, step):
     whole = execute(*settle("prune", **given, out=str(settings.out / "whole")))
     with_plug_pulled(monkeypatch, step, lambda: execute(settings, task))
     assert execute(settings, task) == whole
+
+
+def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeypatch):
+    (tmp_path / "dropping.py").write_text(
+        "from torch import nn\n"
+        "def network(*, num_classes, image_size, channels):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    given = {"task": "digits/dropping:network", "checkpoint_every": 1}
+    settings, task = settle("train", **given)
+    whole, _ = settle("train", **given, out=str(tmp_path / "whole"))
+    assert execute(whole, task)
+    with_plug_pulled(monkeypatch, 6, lambda: execute(settings, task))
+    execute(settings, task)
+    assert metrics(settings.folder) == metrics(whole.folder)

@@ -91,7 +91,7 @@ class Engine:
         """Fraction of images that the model, in evaluation mode, classifies correctly."""
         training = model.training
         model.eval()
-        count = torch.zeros(2, dtype=torch.float64, device=self.device)
+        count = torch.zeros(2, dtype=torch.long, device=self.device)
         for images, labels in loader.epoch(0):
             count[0] += (model(images).argmax(1) == labels).sum()
             count[1] += len(labels)

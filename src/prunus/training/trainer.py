@@ -52,7 +52,7 @@ class Trainer:
         self.optimizer = recipe.make_optimizer(groups)
         self.scheduler = recipe.make_scheduler(self.optimizer, len(loader))
         self._stepper: Any = engine.fabric.setup_optimizers(self.optimizer)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=engine.device)
+        self._loss_sum = torch.zeros((), device=engine.device)
         self._finite = torch.ones((), dtype=torch.bool, device=engine.device)
 
     @property
