@@ -22,7 +22,9 @@ app = App(
 @app.command
 def demo(
     out: Path = Path("demo"),
-    settings: Annotated[Settings, Parameter(name="*")] = Settings(),  # noqa: B008 (frozen)
+    settings: Annotated[
+        Settings, Parameter(name="*", consume_multiple=True, negative=())
+    ] = Settings(),  # noqa: B008 (frozen)
 ) -> None:
     """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
 

@@ -81,10 +81,11 @@ def layer_densities(results: Sequence[Any]) -> alt.Chart:
 def training_curves(results: Sequence[Any]) -> alt.Chart:
     """Test accuracy while each ticket is re-trained alone, mean over seeds."""
     inits = sorted({r.mask_init for r in results if r.mask_init is not None}, reverse=True)
+    longest = max(len(r.curve) for r in results)  # tickets begin at the rewind point
     rows = [
         {
             "method": LABELS[r.method],
-            "epoch": epoch + 1,
+            "epoch": longest - len(r.curve) + epoch + 1,
             "accuracy": 100 * value,
             "mask init": f"s0 = {init:g}",
         }
@@ -92,7 +93,7 @@ def training_curves(results: Sequence[Any]) -> alt.Chart:
         for init in ([r.mask_init] if r.mask_init is not None else inits)
         for epoch, value in enumerate(r.curve)
     ]
-    return _curves(rows, "accuracy", "test accuracy (%)", "epoch of re-training")
+    return _curves(rows, "accuracy", "test accuracy (%)", "epoch of training")
 
 
 def search_curves(results: Sequence[Any]) -> alt.Chart:

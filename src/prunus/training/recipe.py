@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,11 @@ class Recipe:
     def scaled(cls, epochs: int, batch_size: int) -> Recipe:
         """The paper's ticket-search recipe (drops at epochs 56 and 71 of 85) in fewer epochs."""
         return cls(epochs, batch_size, drops=(epochs * 56 / 85, epochs * 71 / 85))
+
+    def after(self, epoch: int) -> Recipe:
+        """What is left of this recipe after `epoch`: for re-training from `w^(k)`."""
+        drops = tuple(drop - epoch for drop in self.drops)
+        return replace(self, epochs=self.epochs - epoch, drops=drops)
 
     def optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
