@@ -14,7 +14,7 @@ from prunus.version import __version__
 
 def demo_table(groups: Sequence[Group]) -> Table:
     """One row for each method and mask init; matching subnetworks are marked."""
-    header = ["method", "s0", "kept %", "after search %", "re-trained %", "epochs", "matching"]
+    header = ["method", "s0", "kept %", "searched %", "re-trained %", "epochs", "matching"]
     rows = [
         [
             charts.LABELS[g.method],

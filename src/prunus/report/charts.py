@@ -36,8 +36,8 @@ def accuracy_against_density(groups: Sequence[Group]) -> alt.LayerChart | alt.Fa
     rule = baseline.mark_rule(strokeDash=[6, 4], color=COLOURS["dense"], strokeWidth=2)
     label = baseline.mark_text(
         text=f"dense network {100 * dense.accuracy.mean:.2f} %",
-        align="right", baseline="bottom", dx=-4, dy=-3, color=COLOURS["dense"],
-    ).encode(x=alt.value("width"))  # fmt: skip
+        align="left", baseline="bottom", dx=4, dy=-3, color=COLOURS["dense"],
+    ).encode(x=alt.value(0))  # fmt: skip
     bars = base.mark_errorbar(ticks=True).encode(
         y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=alt.value(None)
     )
