@@ -25,7 +25,7 @@ from prunus.report.summary import Spread
 from prunus.tables import text_table
 
 MASK_SCALES = ("init", "none")
-SCORE_LR_FACTORS = (0.1, 0.3, 1.0, 3.0)
+SCORE_LR_FACTORS = (0.3, 1.0, 3.0)
 MASK_INITS = (-0.05, -0.2)
 
 
@@ -78,7 +78,7 @@ def main() -> None:
                 "score_lr factor": factor,
                 "mask_init": mask_init,
                 "kept %": str(Spread.of(densities)),
-                "after search %": str(Spread.of([r.search_accuracy or 0.0 for r in found])),
+                "searched %": str(Spread.of([r.search_accuracy or 0.0 for r in found])),
                 "re-trained %": str(Spread.of([r.accuracy for r in found])),
                 "IMP re-trained %": str(Spread.of(imp)),
             })  # fmt: skip

@@ -1,4 +1,4 @@
-"""Writes the tables in README.md and docs/ from the results files, so that no figure is typed.
+"""Writes tables and plot of README.md and docs/ from the results files: no figure is typed.
 
 A table stands between `<!-- results: NAME -->` and `<!-- end -->`. After a benchmark, run
 `python benchmarks/render.py`; with `--check` it changes nothing and fails if one is out of date.
@@ -17,6 +17,7 @@ from typing import Any
 from prunus.demo.experiment import Result
 from prunus.demo.output import demo_table, verdict
 from prunus.files import write_atomically
+from prunus.report import charts
 from prunus.report.summary import Group, summarise
 
 ROOT = Path(__file__).parent.parent
@@ -73,11 +74,22 @@ def rendered(text: str) -> str:
     return REGION.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
 
 
+def demo_picture() -> None:
+    """The plot of the README."""
+    chart = charts.accuracy_against_density(demo_groups())
+    path = ROOT / "docs" / "images" / "demo.svg"
+    path.parent.mkdir(exist_ok=True)
+    # A white ground, because readers of the README may have a dark one.
+    chart.configure(background="white").save(str(path))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     stale = []
+    if not check:
+        demo_picture()
     for page in PAGES:
         before = (ROOT / page).read_text()
         after = rendered(before)

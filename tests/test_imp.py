@@ -133,4 +133,6 @@ def test_settings_in_the_ticket():
     imp = IterativeMagnitudePruning(Two(), steps=1, rate=0.25, select="all")
     manifest = imp.ticket().manifest
     assert manifest.method == "imp"
-    assert manifest.settings == {"steps": 1, "rate": 0.25, "rewind": True, "round": 1}
+    assert manifest.settings == {
+        "steps": 1, "select": "all", "rate": 0.25, "rewind": True, "round": 1,
+    }  # fmt: skip

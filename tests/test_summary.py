@@ -23,7 +23,7 @@ RESULTS = [
 def test_spread() -> None:
     assert Spread.of([0.1, 0.3]) == Spread(0.2, 0.02**0.5)
     assert Spread.of([0.5]).deviation == 0
-    assert str(Spread(0.12345, 0.001)) == "12.35 ± 0.10"
+    assert str(Spread(0.12345, 0.001)) == "12.35±0.10"
 
 
 def test_groups_are_ordered_and_compared_with_the_dense_mean() -> None:

@@ -26,6 +26,7 @@ class LayerDensity:
 
     @property
     def density(self) -> float:
+        """Kept fraction of this parameter's weights."""
         return self.kept / self.total if self.total else 0.0
 
 
@@ -81,10 +82,12 @@ class Mask(Mapping[str, Tensor]):
 
     @property
     def kept(self) -> int:
+        """Number of weights that the mask keeps."""
         return sum(int(tensor.sum()) for tensor in self._tensors.values())
 
     @property
     def total(self) -> int:
+        """Number of weights under the mask."""
         return sum(tensor.numel() for tensor in self._tensors.values())
 
     @property
@@ -99,6 +102,7 @@ class Mask(Mapping[str, Tensor]):
 
     @property
     def layers(self) -> tuple[LayerDensity, ...]:
+        """Statistics of every parameter, in the model's order."""
         return tuple(
             LayerDensity(name, tuple(tensor.shape), int(tensor.sum()), tensor.numel())
             for name, tensor in self._tensors.items()
@@ -118,12 +122,15 @@ class Mask(Mapping[str, Tensor]):
     # Set operations
 
     def __or__(self, other: Mask) -> Mask:
+        """Kept by either."""
         return self._combine(other, torch.logical_or)
 
     def __and__(self, other: Mask) -> Mask:
+        """Kept by both."""
         return self._combine(other, torch.logical_and)
 
     def __sub__(self, other: Mask) -> Mask:
+        """Kept by this one and not by the other."""
         return self._combine(other, lambda a, b: a & ~b)
 
     union = __or__

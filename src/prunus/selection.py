@@ -50,6 +50,7 @@ class Candidate:
 
     @property
     def module(self) -> nn.Module:
+        """The first module that uses the parameter."""
         return self.owners[0][1]
 
     @property

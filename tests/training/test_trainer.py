@@ -205,6 +205,15 @@ def test_the_recipes_of_the_paper():
     assert RECIPES["conv6"].batch_size == 60
 
 
+def test_what_is_left_of_a_recipe():
+    rest = RECIPES["tickets"].after(2)
+    assert (rest.epochs, rest.drops, rest.lr) == (83, (54, 69), 0.1)
+    late = RECIPES["tickets"].after(60)
+    assert (late.epochs, late.drops) == (25, (11,)) and late.lr == pytest.approx(0.01)
+    with pytest.raises(SettingError, match="epochs=0"):
+        RECIPES["tickets"].after(85)
+
+
 def test_scaling_keeps_proportions():
     assert RECIPES["pruning"].scaled(10) == RECIPES["pruning"].changed(
         epochs=10, drops=(4, 6), commit_epoch=8

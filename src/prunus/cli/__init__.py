@@ -26,7 +26,9 @@ for command in (runs.train, runs.search, runs.prune, runs.retrain):
 @app.command
 def demo(
     out: Path = Path("demo"),
-    settings: Annotated[Settings, Parameter(name="*")] = Settings(),  # noqa: B008 (frozen)
+    settings: Annotated[
+        Settings, Parameter(name="*", consume_multiple=True, negative=())
+    ] = Settings(),  # noqa: B008 (frozen)
 ) -> None:
     """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
 

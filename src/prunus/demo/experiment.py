@@ -2,7 +2,8 @@
 
 For every seed: train the dense network; search tickets with CS at several mask inits; search with
 IMP for the same number of epochs to the same density; draw a random mask with the same density in
-every layer; and re-train all of them alone, from the weights after the first epoch.
+every layer; and re-train all of them alone, from the weights after the first epoch and for the
+epochs that remain, so that every subnetwork has the budget of the dense network.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from prunus.demo.settings import Settings
 from prunus.files import write_atomically
 from prunus.gates import hard, strip
 from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
-from prunus.tasks import RECIPES
+from prunus.tasks import RECIPES, Recipe
 from prunus.tasks.data import DataOptions, LoaderOptions, load_data
 from prunus.tasks.networks import build_network
 from prunus.ticket import Manifest, Ticket
@@ -97,7 +98,8 @@ class Experiment:
             self.network(seed), steps=self.steps, rewind_step=self.rewind_step
         )
         curve: list[float] = []
-        self._train(method.model, seed, f"seed {seed}: dense", method, curve.append)
+        doing = f"seed {seed}: dense"
+        self._train(method.model, seed, doing, self.recipe, curve.append, method)
         ticket = method.ticket(task=TASK, seed=seed)
         epochs = self.settings.epochs
         return Result("dense", seed, None, 1.0, curve[-1], None, epochs, curve=curve), ticket
@@ -129,7 +131,7 @@ class Experiment:
             doing = f"seed {seed}: {method.name} s0={mask_init:g} round {number}"
             # Every first round sees the images in the order that the dense network saw them in.
             order = seed + ORDERS_APART * (number - 1)
-            self._train(method.model, order, doing, method, note)
+            self._train(method.model, order, doing, self.recipe, note, method)
             trained = strip(deepcopy(method.model))
             mask = method.end_round()
         # IMP cuts as the round ends, so what the search found is the new mask on what it trained.
@@ -149,7 +151,8 @@ class Experiment:
         curve: list[float] = []
         model = ticket.apply(self.network(seed))
         doing = f"seed {seed}: {name} s0={mask_init:g} re-training"
-        self._train(model, seed, doing, None, curve.append)
+        rest = self.recipe.after(self.settings.rewind_epoch)
+        self._train(model, seed, doing, rest, curve.append)
         result = Result(
             method=name,
             seed=seed,
@@ -181,13 +184,14 @@ class Experiment:
         model: nn.Module,
         order: int,
         doing: str,
-        method: Method | None,
+        recipe: Recipe,
         note: Callable[[float], None],
+        method: Method | None = None,
     ) -> None:
-        """Train for one round; `note` gets the test accuracy of the hard mask after each epoch."""
+        """Train by `recipe`; `note` gets the test accuracy of the hard mask after each epoch."""
         options = LoaderOptions(batch_size=self.settings.batch_size)
         loader = self.data.training(options, seed=order)
-        trainer = Trainer(self.engine, model, loader, self.recipe, method=method)
+        trainer = Trainer(self.engine, model, loader, recipe, method=method)
         for _ in trainer.steps():
             if trainer.at_epoch_end:
                 with hard(model):

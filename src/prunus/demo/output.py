@@ -14,7 +14,7 @@ from prunus.version import __version__
 
 def demo_table(groups: Sequence[Group]) -> Table:
     """One row for each method and mask init; matching subnetworks are marked."""
-    header = ["method", "s0", "kept %", "after search %", "re-trained %", "epochs", "matching"]
+    header = ["method", "s0", "kept %", "searched %", "re-trained %", "epochs", "matching"]
     rows = [
         [
             charts.LABELS[g.method],
@@ -55,8 +55,8 @@ def demo_page(results: Sequence[Result], settings: Settings) -> str:
     introduction = (
         f"A small ConvNet on scikit-learn's digits, {len(settings.seeds)} seeds. Each search takes "
         f"{settings.rounds} rounds of {settings.epochs} epochs; each subnetwork is then re-trained "
-        f"alone for {settings.epochs} epochs, from the weights after epoch "
-        f"{settings.rewind_epoch}. IMP and the random masks get the density that CS found, the "
+        f"alone, from the weights after epoch {settings.rewind_epoch} to epoch {settings.epochs}. "
+        "IMP and the random masks get the density that CS found, the "
         "random masks layer by layer. Accuracies are on test images, with the binary mask; ± is "
         f"the standard deviation over seeds. {verdict(groups)}"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prunus.errors import SettingError
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,17 +31,29 @@ class Settings:
         Learning rate of SGD, which drops twice by ten as in the paper.
     """
 
-    seeds: tuple[int, ...] = (0, 1, 2, 3)
-    mask_inits: tuple[float, ...] = (-0.02, -0.06, -0.2)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    mask_inits: tuple[float, ...] = (-0.03, -0.1, -0.3)
     rounds: int = 2
-    epochs: int = 16
+    epochs: int = 12
     rewind_epoch: int = 1
     train_images: int = 500
     batch_size: int = 25
     lr: float = 0.1
 
+    def __post_init__(self) -> None:
+        for name in ("seeds", "mask_inits", "rounds", "epochs", "train_images", "batch_size", "lr"):
+            value = getattr(self, name)
+            if not value or (isinstance(value, int | float) and value < 0):
+                raise SettingError(f"{name}={value}: the demo needs at least one, or more than 0")
+        if not 0 <= self.rewind_epoch < self.epochs:
+            raise SettingError(
+                f"rewind_epoch={self.rewind_epoch} is not between 0 and the last of the "
+                f"{self.epochs} epochs"
+            )
+
     @property
     def total_epochs(self) -> int:
         """Epochs of training in the whole experiment."""
-        per_ticket = 2 * (self.rounds + 1) + 1  # CS and IMP with re-training, and a random mask
-        return len(self.seeds) * self.epochs * (1 + len(self.mask_inits) * per_ticket)
+        searches = 2 * self.rounds * self.epochs  # by CS and IMP
+        retrainings = 3 * (self.epochs - self.rewind_epoch)  # of theirs and of a random mask
+        return len(self.seeds) * (self.epochs + len(self.mask_inits) * (searches + retrainings))

@@ -50,7 +50,7 @@ def _run(folder: Path, settings: Settings, console: Console) -> list[Result]:
 def _table(groups: Sequence[Group]) -> Table:
     content = demo_table(groups)
     title = "Subnetworks of a ConvNet on digits, mean ± deviation over seeds"
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for i, name in enumerate(content.header):
         table.add_column(name, justify="right" if i else "left")
     for i, row in enumerate(content.rows):

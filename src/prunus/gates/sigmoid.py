@@ -105,7 +105,8 @@ class _SigmoidGate(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             # dL/ds = beta * m * (1 - m) * (c * g * w + dL/dl1), summed over what shares the gate
             grad_m = torch.addcmul(g_l1.to(g.dtype), g, w, value=ctx.scale).sum_to_size(s.shape)
-            grad_s = torch.ops.aten.sigmoid_backward(grad_m, m).mul_(beta)
+            sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+            grad_s = sigmoid_backward(grad_m, m, grad_input=grad_m).mul_(beta)
         if ctx.needs_input_grad[0]:
             grad_w = _product(m, g, ctx.scale)  # dL/dw = c * m * g; overwrites m
         return grad_w, grad_s, None, None, None

@@ -64,6 +64,7 @@ class Method(ABC):
         self.t = 0
         self.hardened = False
         self.selection = choose(model, select)
+        self._select = select if isinstance(select, str) else [c.name for c in self.selection]
         self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
         for candidate in self.selection:
             gating.attach(candidate, self.gates[candidate.name])
@@ -76,9 +77,9 @@ class Method(ABC):
         """The gate for one parameter."""
 
     @property
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The settings that make this run what it is, as plain data for the ticket."""
+        """The settings that make this run what it is, as plain data; methods add their own."""
+        return {"steps": self.steps, "select": self._select, "rewind": self.rewinds}
 
     def on_step(self) -> None:  # noqa: B027 (many methods have nothing to do here)
         """Called after each optimiser step; `self.t` is the number of steps in this round."""
@@ -164,9 +165,8 @@ class Method(ABC):
         mask = self.mask()
         if not mask.kept:
             warn(
-                "the mask removes every weight. In a search that started from mask_init < 0 this "
-                "means that no score has crossed zero (yet): use more steps, a larger score_lr or "
-                "a larger mask_init",
+                "the mask removes every weight. In a search by CS this means that no score is "
+                "above zero (yet): use more steps, a larger score_lr or a larger mask_init",
                 PrunusWarning,
                 stacklevel=2,
             )
@@ -214,6 +214,7 @@ class Method(ABC):
         between_rounds = self.t == 0 and self.round > 1
         return {
             "method": self.name,
+            "settings": self.settings,
             "round": self.round,
             "t": self.t,
             "hardened": self.hardened,
@@ -228,6 +229,12 @@ class Method(ABC):
             state["method"] == self.name,
             f"this state is of method {state['method']!r}, but this method is {self.name!r}",
         )
+        for name, value in self.settings.items():
+            check(
+                state["settings"].get(name) == value,
+                f"this state was made with {name}={state['settings'].get(name)!r}, but this method "
+                f"has {name}={value!r}; make the method with the same settings",
+            )
         self.round, self.t = state["round"], state["t"]
         self._hold(state["round_mask"])
         self._rewind_point = state["rewind_point"]

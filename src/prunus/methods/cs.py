@@ -141,12 +141,11 @@ class ContinuousSparsification(Method):
     def settings(self) -> dict[str, Any]:
         granularity = self.granularity
         return {
-            "steps": self.steps,
+            **super().settings,
             "mask_init": self.mask_init,
             "penalty": self.penalty_strength,
             "final_temperature": self.final_temperature,
             "granularity": granularity if isinstance(granularity, str) else list(granularity),
             "mask_scale": self.mask_scale,
             "anneal_every": self.anneal_every,
-            "rewind": self.rewinds,
         }

@@ -55,4 +55,4 @@ class IterativeMagnitudePruning(Method):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"steps": self.steps, "rate": self.rate, "rewind": self.rewinds}
+        return {**super().settings, "rate": self.rate}

@@ -28,6 +28,7 @@ class LayerStatistics:
 
     @property
     def hard_density(self) -> float:
+        """Fraction of weights that the binary mask keeps."""
         return self.kept / self.weights if self.weights else 0.0
 
 
@@ -39,10 +40,12 @@ class Statistics:
 
     @property
     def weights(self) -> int:
+        """Number of weights under gates."""
         return sum(layer.weights for layer in self.layers)
 
     @property
     def kept(self) -> int:
+        """Number of weights that the binary mask keeps."""
         return sum(layer.kept for layer in self.layers)
 
     @property
@@ -94,7 +97,8 @@ def statistics(gates: Mapping[str, Gate]) -> Statistics:
 @torch.no_grad()
 def _measure(name: str, gate: Gate) -> LayerStatistics:
     mask = gate.mask()
-    soft = mask.float() if gate.hard else gate.soft_mask()
+    binary = gate.hard or gate.round_mask is not None  # fixed, or between two rounds
+    soft = mask.float() if binary else gate.soft_mask()
     distance = torch.minimum(soft, 1 - soft)
     return LayerStatistics(
         name=name,

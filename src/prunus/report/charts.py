@@ -36,8 +36,8 @@ def accuracy_against_density(groups: Sequence[Group]) -> alt.LayerChart | alt.Fa
     rule = baseline.mark_rule(strokeDash=[6, 4], color=COLOURS["dense"], strokeWidth=2)
     label = baseline.mark_text(
         text=f"dense network {100 * dense.accuracy.mean:.2f} %",
-        align="right", baseline="bottom", dx=-4, dy=-3, color=COLOURS["dense"],
-    ).encode(x=alt.value("width"))  # fmt: skip
+        align="left", baseline="bottom", dx=4, dy=-3, color=COLOURS["dense"],
+    ).encode(x=alt.value(0))  # fmt: skip
     bars = base.mark_errorbar(ticks=True).encode(
         y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=alt.value(None)
     )
@@ -81,10 +81,11 @@ def layer_densities(results: Sequence[Any]) -> alt.Chart:
 def training_curves(results: Sequence[Any]) -> alt.Chart:
     """Test accuracy while each ticket is re-trained alone, mean over seeds."""
     inits = sorted({r.mask_init for r in results if r.mask_init is not None}, reverse=True)
+    longest = max(len(r.curve) for r in results)  # tickets begin at the rewind point
     rows = [
         {
             "method": LABELS[r.method],
-            "epoch": epoch + 1,
+            "epoch": longest - len(r.curve) + epoch + 1,
             "accuracy": 100 * value,
             "mask init": f"s0 = {init:g}",
         }
@@ -92,7 +93,7 @@ def training_curves(results: Sequence[Any]) -> alt.Chart:
         for init in ([r.mask_init] if r.mask_init is not None else inits)
         for epoch, value in enumerate(r.curve)
     ]
-    return _curves(rows, "accuracy", "test accuracy (%)", "epoch of re-training")
+    return _curves(rows, "accuracy", "test accuracy (%)", "epoch of training")
 
 
 def search_curves(results: Sequence[Any]) -> alt.Chart:

@@ -40,7 +40,7 @@ class Spread:
         return cls(statistics.fmean(values), deviation)
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}"
+        return f"{100 * self.mean:.2f}±{100 * self.deviation:.2f}"
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,14 @@ class Recipe(Schema):
         drops = tuple(drop * factor for drop in self.drops)
         return {"epochs": epochs, "drops": drops, "commit_epoch": commit}
 
+    def after(self, epoch: int) -> Recipe:
+        """What is left of this recipe after `epoch`: for re-training from `w^(k)`."""
+        passed = [drop for drop in self.drops if drop <= epoch]
+        drops = tuple(drop - epoch for drop in self.drops if drop > epoch)
+        lr = self.lr * self.drop_factor ** len(passed)
+        changes = {"epochs": self.epochs - epoch, "drops": drops, "lr": lr, "commit_epoch": None}
+        return Recipe.parse({**self.model_dump(), **changes}, within="recipe")
+
     # The two parts of pruning
 
     def searching(self) -> Recipe:
