@@ -32,7 +32,7 @@ class Settings:
     """
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
-    mask_inits: tuple[float, ...] = (-0.03, -0.1, -0.3)
+    mask_inits: tuple[float, ...] = (-0.05, -0.2, -0.5)
     rounds: int = 2
     epochs: int = 12
     rewind_epoch: int = 1
