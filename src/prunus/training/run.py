@@ -148,19 +148,17 @@ class Run:
         finding = unhealthy(trainer.model)
         if finding:  # in this very step: the checkpoints before it are good, and stay
             raise diverged(f"step {trainer.step} (loss {loss:g})", finding)
-        states = self.engine.gather(random_state())
-        if not self.engine.is_main:
-            return
         content = {
             "phase": phase,
             "steps_before": self._steps_before,
             "model": trainer.model.state_dict(),
             "method": trainer.method.state_dict() if trainer.method else None,
             "trainer": trainer.state_dict(),
-            "random": states,
+            "random": self.engine.gather(random_state()),
             "metrics": self.metrics.position(),
         }
-        self._checkpoints.save(content, phase, trainer.step)
+        if self.engine.is_main:
+            self._checkpoints.save(content, phase, trainer.step)
 
 
 def _as_text(line: dict[str, Any], epochs: int) -> str:

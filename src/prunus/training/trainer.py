@@ -120,13 +120,16 @@ class Trainer:
     # To be gone on with later
 
     def state_dict(self) -> dict[str, Any]:
-        """Position, optimiser and schedule; model and method have their own."""
+        """Position, optimiser and schedule; model and method have their own.
+
+        To be called in all processes, because each has seen other images.
+        """
         return {
             "step": self.step,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "precision": self.engine.fabric.strategy.precision.state_dict(),
-            "loss_sum": self._loss_sum,
+            "loss_sums": self.engine.gather(float(self._loss_sum)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -134,4 +137,5 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
         self.engine.fabric.strategy.precision.load_state_dict(state["precision"])
-        self._loss_sum.copy_(state["loss_sum"])
+        sums, rank = state["loss_sums"], self.engine.rank
+        self._loss_sum.fill_(sums[rank] if rank < len(sums) else sum(sums) / len(sums))
