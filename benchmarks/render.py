@@ -62,10 +62,29 @@ def cs_defaults() -> str:
     return markdown(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
 
 
+def throughput() -> str:
+    rows = [
+        [n, *(f"{v:,.1f}" for v in result.values())] for n, result in read("throughput").items()
+    ]
+    return markdown(["", "images a second", "against the usual way"], rows)
+
+
+def cifar_curve() -> str:
+    content = read("cifar_curve")
+    rows = [
+        [str(m["epoch"]), f"{m['loss']:.3f}", f"{100 * m['validation_accuracy']:.2f} %"]
+        for m in content["metrics"]
+    ]
+    table = markdown(["epoch", "training loss", "validation accuracy"], rows)
+    return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gate-overhead": gate_overhead,
     "cs-defaults": cs_defaults,
+    "throughput": throughput,
+    "cifar-curve": cifar_curve,
 }
 
 
