@@ -1,7 +1,7 @@
 """The first epochs of ResNet-20 on the real CIFAR-10, recorded.
 
-Run `python benchmarks/cifar_curve.py --data data` (the folder that has `cifar-10-batches-py`): about
-two minutes an epoch on two cores. Interrupted, it goes on where it was.
+Run `python benchmarks/cifar_curve.py --data data` (the folder that has `cifar-10-batches-py`);
+about two minutes an epoch on two cores. Interrupted, it goes on where it was.
 """
 
 from __future__ import annotations
