@@ -24,11 +24,11 @@ docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site demo
+	rm -rf $(VENV) site
 
 # One stamp for each extra that is installed; an extra is installed again when its list changes.
 $(VENV)/.%: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch==2.13.0
+	$(PIP) torch
 	$(PIP) -e '.[$*]'
 	touch $@

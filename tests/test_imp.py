@@ -134,5 +134,5 @@ def test_settings_in_the_ticket():
     manifest = imp.ticket().manifest
     assert manifest.method == "imp"
     assert manifest.settings == {
-        "steps": 1, "select": "all", "rate": 0.25, "rewind": True, "round": 1,
+        "steps": 1, "select": "all", "rate": 0.25, "rewind_step": 0, "rewind": True, "round": 1,
     }  # fmt: skip

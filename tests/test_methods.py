@@ -8,6 +8,7 @@ import torch
 
 import prunus
 from models import ConvNet, images, lstm, seeded
+from prunus import gates as gating
 from prunus.gates import plain_tensors
 
 x = images(4, 2, 5, 5)()
@@ -263,3 +264,41 @@ def test_the_rewind_point_is_a_copy():
     train(method, sgd(method), 2)
     ticket = method.ticket(whole=True)
     assert all(torch.equal(ticket.weights[n], t) for n, t in early.items())
+
+
+def test_a_round_without_steps_cannot_end():
+    cs = prunus.ContinuousSparsification(seeded(ConvNet), steps=2, mask_init=-0.1)
+    with pytest.raises(prunus.AttachError, match="round 1 has had no step"):
+        cs.end_round()
+    cs.step()
+    found = cs.end_round()
+    with pytest.raises(prunus.AttachError, match="round 2 has had no step"):
+        cs.end_round()
+    assert cs.mask() == found
+
+
+def test_a_round_that_cannot_rewind_changes_nothing():
+    cs = prunus.ContinuousSparsification(seeded(ConvNet), steps=5, rewind_step=3, rewind=True)
+    cs.step()
+    before = copy.deepcopy(cs.model.state_dict())
+    with pytest.raises(prunus.AttachError, match="step 3 of round 1"):
+        cs.end_round()
+    assert (cs.round, cs.t) == (1, 1)
+    assert all(torch.equal(v, before[k]) for k, v in cs.model.state_dict().items())
+
+
+def test_attaching_is_all_or_nothing(monkeypatch):
+    model = seeded(ConvNet)
+    names = list(model.state_dict())
+    attach, calls = gating.attach, []
+
+    def fail_at_the_second(candidate, gate):
+        calls.append(candidate)
+        if len(calls) == 2:
+            raise RuntimeError("no more")
+        return attach(candidate, gate)
+
+    monkeypatch.setattr(gating, "attach", fail_at_the_second)
+    with pytest.raises(RuntimeError, match="no more"):
+        prunus.ContinuousSparsification(model, steps=1)
+    assert list(model.state_dict()) == names

@@ -93,7 +93,8 @@ class Ticket:
 
     `weights` has every parameter and persistent buffer of the plain model by name. Weights that the
     mask removes are dropped (zero) unless `whole`, because a ticket re-trains from the kept ones.
-    Like the mask, a ticket is a value: it copies what it is given and compares by content.
+    Like the mask, a ticket is a value: it copies what it is given and compares by content. Its
+    tensors are for reading.
     """
 
     def __init__(

@@ -110,8 +110,7 @@ def _check_metadata(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) 
         raise TicketError(f"the format version {version[:20]!r} is not a number from 1 up")
     if int(version) > VERSION:
         raise TicketError(
-            f"written in ticket format {version}; this Prunus reads up to {VERSION}: "
-            "upgrade with pip install --upgrade prunus"
+            f"written in ticket format {version}; this Prunus reads up to {VERSION}: upgrade Prunus"
         )
     if _hash(tensors) != metadata.get("sha256"):
         raise TicketError("the content hash does not match: the file was damaged or altered")

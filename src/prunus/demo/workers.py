@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
@@ -32,6 +33,9 @@ def run_seeds(folder: Path, settings: Settings, advance: Advance) -> list[Result
             while not all(future.done() for future in futures):
                 time.sleep(0.05)
                 _pass_on(told, advance)
+                for future in futures:
+                    if future.done():
+                        future.result()  # a seed that failed stops the others
             _pass_on(told, advance)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -49,6 +53,7 @@ def _pass_on(told: SimpleQueue[tuple[str, int]], advance: Advance) -> None:
 def _begin(told: SimpleQueue[tuple[str, int]]) -> None:
     global _told
     _told = told
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for us
     torch.set_num_threads(1)  # the cores are taken by the other workers
 
 

@@ -37,6 +37,9 @@ class Method(ABC):
     name: ClassVar[str]
     """What the command line, the results and the tickets call this method."""
 
+    why_empty: ClassVar[str] = ""
+    """Ends the warning that nothing is left: what it means for this method, and what helps."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -66,8 +69,12 @@ class Method(ABC):
         self.selection = choose(model, select)
         self._select = select if isinstance(select, str) else [c.name for c in self.selection]
         self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
-        for candidate in self.selection:
-            gating.attach(candidate, self.gates[candidate.name])
+        try:
+            for candidate in self.selection:
+                gating.attach(candidate, self.gates[candidate.name])
+        except BaseException:
+            gating.remove(model)  # all gates or none
+            raise
         self._rewind_point = self._snapshot() if rewind_step == 0 else None
 
     # What a method defines
@@ -79,7 +86,12 @@ class Method(ABC):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that make this run what it is, as plain data; methods add their own."""
-        return {"steps": self.steps, "select": self._select, "rewind": self.rewinds}
+        return {
+            "steps": self.steps,
+            "select": self._select,
+            "rewind_step": self.rewind_step,
+            "rewind": self.rewinds,
+        }
 
     def on_step(self) -> None:  # noqa: B027 (many methods have nothing to do here)
         """Called after each optimiser step; `self.t` is the number of steps in this round."""
@@ -122,6 +134,8 @@ class Method(ABC):
         self._check_attached()
         if self.hardened:
             raise AttachError("the mask is fixed since harden(): there are no rounds any more")
+        if self.rewinds:
+            self._rewind_weights()  # raises, before anything changes, if there are none
         self._hold(None)
         mask = self.on_round_end()
         self._hold(mask)
@@ -164,12 +178,7 @@ class Method(ABC):
         self._check_attached()
         mask = self.mask()
         if not mask.kept:
-            warn(
-                "the mask removes every weight. In a search by CS this means that no score is "
-                "above zero (yet): use more steps, a larger score_lr or a larger mask_init",
-                PrunusWarning,
-                stacklevel=2,
-            )
+            warn(f"the mask removes every weight{self.why_empty}", PrunusWarning, stacklevel=2)
         tensors = self._rewind_weights() if weights == "rewind" else self._current_weights(mask)
         manifest = Manifest(
             task=task,

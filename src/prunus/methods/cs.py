@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from prunus.errors import AttachError
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
 from prunus.methods.base import Method, check
@@ -35,6 +36,9 @@ class ContinuousSparsification(Method):
     """
 
     name = "cs"
+    why_empty = (
+        ": no score is above zero (yet). Use more steps, a larger score_lr or a larger mask_init"
+    )
     gates: dict[str, SigmoidGate]  # type: ignore[assignment]
 
     def __init__(
@@ -52,7 +56,10 @@ class ContinuousSparsification(Method):
         rewind_step: int | None = 0,
         rewind: bool = False,
     ) -> None:
-        check(math.isfinite(mask_init), f"mask_init={mask_init} is not a finite number")
+        check(
+            -100 <= mask_init <= 100,
+            f"mask_init={mask_init}: scores start near zero (the paper's are from -0.3 to 0.3)",
+        )
         check(
             math.isfinite(penalty) and penalty >= 0,
             f"penalty={penalty}: lambda must be zero or a positive number",
@@ -121,8 +128,15 @@ class ContinuousSparsification(Method):
             progress = self.t / self.steps
         else:
             stages = self.steps // self.anneal_every
-            progress = (self.t // self.anneal_every) / max(1, stages - 1)
+            progress = (self.t // self.anneal_every) / (stages - 1)
         self._set_temperature(self.final_temperature ** min(1.0, progress))
+
+    def end_round(self) -> Mask:
+        if self.t == 0 and not self.hardened:
+            raise AttachError(
+                f"round {self.round} has had no step() yet: its scores still stand at their start"
+            )
+        return super().end_round()
 
     def on_round_end(self) -> Mask:
         mask = self.mask()

@@ -60,7 +60,7 @@ class Statistics:
 
     @property
     def in_transition(self) -> float:
-        """Fraction of gates not yet within 0.01 of zero or one."""
+        """Fraction of weights whose gate is not yet within 0.01 of zero or one."""
         return self._mean("in_transition")
 
     def _mean(self, field: str) -> float:
