@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,22 @@ def test_a_failure_keeps_the_old_file(
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert names(tmp_path) == ["file"]
+
+
+def test_the_folder_is_synchronised_after_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        if synced[-1]:
+            assert names(tmp_path) == ["file"], "renamed before"
+            raise OSError("this file system cannot")
+
+    monkeypatch.setattr("os.fsync", fsync)
+    assert write_atomically(tmp_path / "file", "x").read_text() == "x"
+    assert synced == [False, True]
 
 
 def test_a_folder_in_the_way(tmp_path: Path) -> None:

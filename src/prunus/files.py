@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,4 +23,15 @@ def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview 
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    _sync_folder(target.parent)
     return target
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let a rename in `folder` outlive a loss of power, where folders can be synchronised."""
+    with suppress(OSError):  # Windows and some network drives cannot
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

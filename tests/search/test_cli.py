@@ -63,7 +63,9 @@ def test_train_and_again(cli):
 
 
 def test_search_retrain_inspect(cli):
-    status, output, _ = cli("search", *SMALL, "--mask-init", "0.01", "--rounds", 2, "--seed", 3)
+    status, output, _ = cli(
+        "search", *SMALL, "--mask-init", "0.01", "--rounds", 2, "--seed", 3, "--rewind-epoch", 1
+    )
     assert status == 0
     path = folder(output) / "tickets" / "round-2.safetensors"
     ticket = Ticket.load(path)
@@ -73,12 +75,13 @@ def test_search_retrain_inspect(cli):
     own = ["--epochs", "2", "--batch-size", "25", "--set", "data.train_images=100"]
     status, output, _ = cli("retrain", path, *own)
     assert status == 0 and "re-training" in output and "Not transferred" not in output
+    assert "weights are from epoch 1 of 2: re-trained for the 1 that are left" in output
     Path("mine_for_cli.py").write_text(
         "from prunus.tasks import load_task\n"
         "def task(root, options): return load_task('digits/digits_convnet', root, options)\n"
     )
     status, output, _ = cli("retrain", path, "--task", "mine_for_cli:task", *own)
-    assert status == 0
+    assert status == 0 and "that are left" not in output
     assert "Not transferred, and so trained from random values:\n  15.weight (class" in output
 
 
@@ -92,6 +95,26 @@ def test_prune_with_a_file(cli):
     assert "seed: 5" in settings and "mask_init: 0.01" in settings
 
 
+def test_null_is_a_value_and_settings_can_be_replayed(cli):
+    arguments = ["--task", "digits/digits_convnet", "--set", "checkpoint_every=null"]
+    short = ["--set", "recipe.drops=[1]", "--batch-size", 50, "--set", "data.train_images=50"]
+    status, output, _ = cli("train", *arguments, "--recipe", "tickets", "--epochs", 2, *short)
+    assert status == 0
+    path = folder(output) / "settings.yaml"
+    content = path.read_text()
+    assert "checkpoint_every: null" in content and "commit_epoch: null" in content
+    status, again, _ = cli("train", "--config", path)
+    assert status == 0 and folder(again) == folder(output)
+    assert path.read_text() == content
+
+
+def test_a_recipe_by_name_in_a_file_and_a_flag(cli):
+    Path("run.yaml").write_text("recipe: pruning\n")
+    _, output, _ = cli("train", *SMALL, "--config", "run.yaml")
+    assert "commit_epoch: 1\n" in (folder(output) / "settings.yaml").read_text()
+    assert "fine_tune_lr: 0.001\n" in (folder(output) / "settings.yaml").read_text()
+
+
 def test_trackers(cli):
     pytest.importorskip("tensorboard")
     status, output, _ = cli("train", *SMALL, "--track", "tensorboard")
@@ -101,7 +124,7 @@ def test_trackers(cli):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--task", "cifar10/resnet20"], "Get it with: prunus train --task cifar10"),
+        (["train", "--task", "cifar10/resnet20"], "Run the same command with --download"),
         (["train", *SMALL, "--set", "recipe.epoch=2"], "Did you mean 'epochs'?"),
         (["search", *SMALL, "--method", "sc"], "Did you mean 'cs'?"),
         (["retrain", "absent.safetensors"], "cannot read the ticket absent.safetensors"),

@@ -1,12 +1,15 @@
 """Settings: where they come from, what is refused, and which of them make another run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from prunus import SettingError
+from prunus import Manifest, Mask, SettingError, Ticket
 from prunus.search import resolve
-from prunus.search.settings_file import merge, overrides, read_settings
+from prunus.search.settings_file import merge, only_given, overrides, read_settings
+from prunus.tasks import RECIPES, load_task
 from prunus.tasks.registry import recipe_for
 
 
@@ -67,6 +70,9 @@ def test_recipes_by_name_and_in_proportion(settle):
         {"recipe": {"epochs": 3, "batch_size": 25}},
         {"engine": {"precision": "bf16"}},
         {"engine": {"accumulate": 2}},
+        {"engine": {"devices": 2}},
+        {"engine": {"nodes": 2}},
+        {"engine": {"devices": "auto"}},
         {"data": {"train_images": 101}},
         {"method": {"mask_init": -0.1}},
         {"method": {"name": "imp"}},
@@ -82,17 +88,74 @@ def test_what_determines_the_result_makes_another_run(settle, other):
 @pytest.mark.parametrize(
     "other",
     [
-        {"engine": {"devices": 2, "accelerator": "cpu", "workers": 1, "compile": True}},
+        {"engine": {"accelerator": "cpu", "workers": 1, "compile": True, "channels_last": True}},
         {"trackers": ["tensorboard"]},
         {"checkpoint_every": 7},
         {"data_root": "elsewhere"},
         {"out": "elsewhere"},
         {"method": {"name": "cs", "mask_init": 0}},
+        {"data_fingerprint": "of another run's settings.yaml"},
     ],
     ids=str,
 )
 def test_what_does_not_determine_the_result_makes_the_same_run(settle, other):
     assert settle("search", **other)[0].folder.name == settle("search")[0].folder.name
+
+
+def test_processes_count_wherever_they_are(settle):
+    one_machine, two = {"devices": 4}, {"devices": 2, "nodes": 2}
+    assert settle("train", engine=one_machine)[0].folder == settle("train", engine=two)[0].folder
+
+
+def test_a_tree_of_images_is_part_of_what_determines_the_result(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+
+    def folder(root):
+        given = {"task": "image-folder/resnet50", "data_root": str(root)}
+        return resolve("train", given)[0].folder.name
+
+    def write(root, side=8):
+        for name in ("ant", "bee"):
+            (root / name).mkdir(parents=True)
+            for number in range(6):
+                image.new("RGB", (side, side)).save(root / name / f"{number}.bmp")
+        return root
+
+    tree = write(tmp_path / "one")
+    first = folder(tree)
+    assert folder(write(tmp_path / "two")) == first, "the same tree in another place"
+    assert folder(write(tmp_path / "larger", side=9)) != first
+    (tree / "ant" / "0.bmp").rename(tree / "ant" / "9.bmp")
+    assert folder(tree) != first
+    (tree / "ant" / "9.bmp").rename(tree / "ant" / "0.bmp")
+    (tree / "bee").rename(tree / "cat")
+    assert folder(tree) != first
+
+
+def test_a_recipe_is_checked_against_that_of_the_task(monkeypatch):
+    task = load_task("digits/vgg16")
+    pruned = replace(task, name="cifar10/vgg16", recipe=RECIPES["tickets-vgg"])
+    monkeypatch.setattr("prunus.search.settings.load_task", lambda *_, **__: pruned)
+
+    def recipe(**changes):
+        return resolve("prune", {"task": "cifar10/vgg16", "recipe": changes})[0].recipe
+
+    late = recipe(commit_epoch=150)
+    assert (late.epochs, late.commit_epoch, late.batch_size) == (200, 150, 64)
+    with pytest.raises(SettingError, match="commit_epoch=200 leaves none of 200 epochs"):
+        recipe(commit_epoch=200)
+
+
+@pytest.mark.parametrize("manifest", [{"task": "digits/digits_convnet"}, {"rewind_point": 4}])
+def test_where_a_ticket_came_from_makes_another_run(settle, tmp_path, manifest):
+    weights = {"weight": torch.ones(2)}
+
+    def folder(**origin):
+        path = Ticket(Mask({}), weights, Manifest(**origin)).save(tmp_path / "ticket")
+        return settle("retrain", ticket=str(path))[0].folder
+
+    assert folder(**manifest) != folder()
+    assert folder(seed=3) == folder()
 
 
 def test_the_folder_names_task_and_method(settle):
@@ -113,6 +176,22 @@ def test_recipes_choose_by_task():
     assert recipe_for("image-folder", "resnet50").epochs == 90
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cifar10/vgg16", RECIPES["pruning"].changed(batch_size=64)),
+        ("cifar100/resnet20", RECIPES["pruning"]),
+        ("digits/lenet", RECIPES["digits"]),
+        ("imagenet/resnet50", RECIPES["imagenet"].changed(commit_epoch=72, fine_tune_lr=0.001)),
+        ("cifar10/conv6", RECIPES["conv6"].changed(commit_epoch=32, fine_tune_lr=3e-4 / 100)),
+        ("mnist/lenet", RECIPES["tickets"].changed(commit_epoch=68, fine_tune_lr=0.001)),
+    ],
+)
+def test_recipes_of_pruning_keep_to_the_task(name, expected):
+    task = replace(load_task("digits/mlp"), name=name, recipe=recipe_for(*name.split("/")))
+    assert task.pruning_recipe == expected
+
+
 # Text
 
 
@@ -131,12 +210,18 @@ def test_bad_overrides(text):
         overrides([text])
 
 
-def test_later_layers_win_and_none_says_nothing():
-    assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": None, "c": 4}, "d": None}) == {
-        "a": {"b": 1, "c": 4},
-        "d": 3,
+def test_later_layers_win():
+    assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": None, "c": 4}}, {"d": None}) == {
+        "a": {"b": None, "c": 4},
+        "d": None,
     }
     assert merge({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+    assert merge({"a": "tickets"}, {"a": {"b": 2}}) == {"a": {"name": "tickets", "b": 2}}
+
+
+def test_flags_that_are_left_out_say_nothing():
+    flags = {"a": {"b": None, "c": 4}, "d": None, "e": {"f": None}, "g": 0, "h": []}
+    assert only_given(flags) == {"a": {"c": 4}, "g": 0, "h": []}
 
 
 @pytest.mark.parametrize(

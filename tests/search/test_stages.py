@@ -1,17 +1,21 @@
 """What train, search, prune and retrain do and leave behind."""
 
 import json
+import signal
 
 import pytest
 import torch
 import yaml
 
 import prunus
-from prunus import METHODS, Mask, SettingError, Ticket, TicketError
+from prunus import METHODS, Manifest, Mask, SettingError, Ticket, TicketError
 from prunus.search import execute, resolve, transfer
+from prunus.search.execution import Execution
 from prunus.tasks.networks import build_network
 from prunus.training import Trainer
+from prunus.training.folder_lock import BusyError, FolderLock
 
+TASK = "digits/digits_convnet"
 SEARCH = {"method": {"name": "cs", "mask_init": 0.01}, "rounds": 2, "rewind_epoch": 1}
 
 
@@ -128,6 +132,7 @@ def test_retrain_starts_from_the_ticket(perform):
     results, own = perform("retrain", ticket=str(path))
     [stage] = results["stages"]
     assert stage["density"] == found["stages"][-1]["density"]
+    assert stage["epochs"] == results["epochs_before"] == 1, "of 2, after w^(k)"
     assert "not_transferred" not in results
     trained, ticket = Ticket.load(own / stage["ticket"]), Ticket.load(path)
     assert trained.mask == ticket.mask
@@ -155,6 +160,58 @@ def test_retrain_on_another_task_makes_a_new_classifier(perform, tmp_path, monke
     results, _ = perform("retrain", ticket=str(path), task="odd_digits:task")
     assert results["not_transferred"] == {"15.weight": "classifier", "15.bias": "classifier"}
     assert results["stages"][0]["density"] == found["stages"][-1]["density"]
+    assert (results["stages"][0]["epochs"], results["epochs_before"]) == (2, 0), "the whole recipe"
+
+
+@pytest.mark.parametrize(
+    ("rewind_point", "before"), [(None, 0), (0, 0), (1, 1), (4, 1), (5, 2), (8, 2)]
+)
+def test_retrain_gets_what_the_recipe_has_left(settle, tmp_path, monkeypatch, rewind_point, before):
+    found = make_ticket()
+    manifest = Manifest(task=TASK, rewind_point=rewind_point)
+    path = Ticket(found.mask, found.weights, manifest).save(tmp_path / "ticket")
+    recipe = {"epochs": 3, "batch_size": 25, "lr": 0.1, "drops": [2]}
+    seen = []
+    monkeypatch.setattr(Execution, "fit", lambda *args, **kwargs: seen.append((args[5], kwargs)))
+    settings, task = settle("retrain", ticket=str(path), recipe=recipe)
+    execute(settings, task)
+    [(used, options)] = seen
+    assert used == settings.recipe.after(before)
+    assert used.epochs == 3 - before and options["first_epoch"] == before
+    assert used.lr == pytest.approx(0.01 if before == 2 else 0.1)
+
+
+def test_nothing_left_to_retrain(perform):
+    found, folder = perform("search", **{**SEARCH, "rewind_epoch": 2})
+    path = folder / found["stages"][-1]["ticket"]
+    with pytest.raises(SettingError, match=r"step 8, in epoch 2, .*use more --epochs"):
+        perform("retrain", ticket=str(path))
+
+
+@pytest.mark.parametrize("command", ["train", "search", "prune"])
+def test_results_are_written_while_the_folder_is_locked(perform, monkeypatch, command):
+    evaluate, finish, held = Execution.evaluate, Execution.finish, []
+
+    def locked(self):
+        lock = FolderLock(self.folder)
+        with pytest.raises(BusyError):
+            lock.acquire()
+        held.append(signal.getsignal(signal.SIGTERM) != before)
+
+    def evaluate_locked(self, model):
+        locked(self)
+        return evaluate(self, model)
+
+    def finish_locked(self):
+        locked(self)
+        return finish(self)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Execution, "evaluate", evaluate_locked)
+    monkeypatch.setattr(Execution, "finish", finish_locked)
+    perform(command, **({"rounds": 1} if command == "search" else {}))
+    assert len(held) >= 2 and all(held)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def make_ticket():

@@ -122,7 +122,7 @@ def test_digits_loaders() -> None:
 
 def test_digits_ask_for_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(SettingError, match=r"pip install 'prunus\[demo\]'"):
+    with pytest.raises(SettingError, match=r"pip install -e '\.\[demo\]' in the Prunus"):
         load_data("digits", "/nowhere")
 
 

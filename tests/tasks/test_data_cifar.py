@@ -158,7 +158,7 @@ def test_missing_folder_and_file(tmp_path: Path) -> None:
         load_data("cifar10", tmp_path)
     message = str(folder_missing.value)
     assert f"looked at {tmp_path / 'cifar-10-batches-py'}" in message
-    assert "prunus train --task cifar10/resnet20 --download" in message
+    assert "Run the same command with --download" in message
     assert "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in message
     (write_cifar10(tmp_path) / "data_batch_4").unlink()
     with pytest.raises(MissingDataError, match="data_batch_4"):

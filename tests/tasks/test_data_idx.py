@@ -117,7 +117,7 @@ def test_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as error:
         load_data("mnist", tmp_path)
     assert f"looked at {tmp_path}/mnist, {tmp_path}/MNIST/raw" in str(error.value)
-    assert "prunus train --task mnist/lenet --download" in str(error.value)
+    assert "Run the same command with --download" in str(error.value)
     (write_mnist(tmp_path / "mnist") / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(MissingDataError, match=r"t10k-labels-idx1-ubyte\[\.gz\]"):
         load_data("mnist", tmp_path)

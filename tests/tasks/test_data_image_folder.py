@@ -90,6 +90,16 @@ def test_plain_tree(tree: Path) -> None:
     assert other.splits.test.files.tolist() == data.splits.test.files.tolist()
 
 
+def test_fingerprint(tree: Path) -> None:
+    first = folder_data(tree).fingerprint
+    assert folder_data(tree).fingerprint == first and len(first) == 16
+    moved = tree.rename(tree.with_name("moved"))
+    assert folder_data(moved).fingerprint == first
+    with (moved / "val" / "bee" / "01.JPEG").open("ab") as file:
+        file.write(b"x")
+    assert folder_data(moved).fingerprint != first
+
+
 def test_trees_that_cannot_be_used(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match=f"no folder {tmp_path}/no.*image-net.org"):
         folder_data(tmp_path / "no")

@@ -1,10 +1,11 @@
 """A small network and a few images to train it on."""
 
+import pytest
 import torch
 from torch import nn
 
 from prunus.tasks.data import Batches
-from prunus.training import Engine
+from prunus.training import Engine, Trainer
 
 
 def network() -> nn.Module:
@@ -21,3 +22,14 @@ def batches(engine: Engine, size: int = 8) -> Batches:
     labels = torch.randint(3, (40,), generator=generator)
     options = engine.loader_options(size)
     return Batches(images, labels, options, mean=[0.5], std=[0.3], seed=5)
+
+
+def spoil_loss(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, *, at_step: int) -> None:
+    """Make the loss of one step NaN, and with it every gradient."""
+    penalty = trainer.method.penalty
+
+    def spoiled() -> torch.Tensor:
+        value = sum(p.sum() for p in trainer.model.parameters()) * torch.nan
+        return value if trainer.step + 1 == at_step else penalty()
+
+    monkeypatch.setattr(trainer.method, "penalty", spoiled)

@@ -11,6 +11,7 @@ import types
 import pytest
 import torch
 from rich.console import Console
+from small import spoil_loss
 
 from prunus import PrunusWarning, SettingError
 from prunus.training import Run
@@ -115,11 +116,49 @@ def test_bad_weights_are_never_written(tmp_path, make):
 
     trainer.method.step = break_weights
     with pytest.raises(
-        DivergedError, match=r"step 10 \(loss .*made 4\.bias bad.*checkpoint: .*/000-000000005\.pt"
+        DivergedError,
+        match=r"NaN or infinity after step 10, though the loss was finite: .*only 4\.bias is bad.*"
+        r"checkpoint: .*/000-000000005\.pt",
     ):
         train(open_run(tmp_path, trainer), trainer)
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert names == ["000-000000005.pt"], "the last good one"
+
+
+def test_what_another_process_found_stops_this_one_too(tmp_path, make):
+    trainer = make()
+    shared = []
+
+    def gather(value):
+        shared.append(value)
+        return [value, "the buffer 1.running_var is NaN"]
+
+    trainer.engine.gather = gather
+    with pytest.raises(DivergedError, match=r"after step 5, .*: the buffer 1\.running_var is NaN"):
+        train(open_run(tmp_path, trainer), trainer)
+    assert shared == [None], "the first that it shared is that its own model is well"
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_a_bad_loss_between_two_meetings_is_told_at_the_checkpoint(tmp_path, make, monkeypatch):
+    trainer = make()
+    trainer.engine.meets_after = lambda step: step % 10 == 0
+    spoil_loss(trainer, monkeypatch, at_step=4)
+    with pytest.raises(
+        DivergedError,
+        match=r"the loss is not finite .* in step 4, noticed in step 5: .*which was first cannot",
+    ):
+        train(open_run(tmp_path, trainer), trainer)
+
+
+def test_a_run_that_cannot_be_entered_leaves_no_lock(tmp_path, make, monkeypatch):
+    trainer = make()
+    broken = open_run(tmp_path, trainer)
+    monkeypatch.setattr(broken._checkpoints, "latest", None)
+    with pytest.raises(TypeError):
+        broken.__enter__()
+    with open_run(tmp_path, trainer):
+        pass
 
 
 def test_one_process_at_a_time(tmp_path, make):
@@ -177,7 +216,9 @@ def test_tensorboard(tmp_path):
 
 def test_a_missing_tracker_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(SettingError, match=r"trackers=wandb.*pip install 'prunus\[trackers\]'"):
+    with pytest.raises(
+        SettingError, match=r"trackers=wandb.*pip install -e '\.\[trackers\]' in the"
+    ):
         make_trackers(["wandb"], tmp_path)
 
 

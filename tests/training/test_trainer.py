@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from small import network
+from small import network, spoil_loss
 
 import prunus
 from prunus import SettingError
@@ -126,7 +126,7 @@ def test_a_bad_weight_is_named(make):
     next(steps)
     with torch.no_grad():
         trainer.model[2].parametrizations.weight.original[0, 0] = torch.nan
-    with pytest.raises(DivergedError, match=r"in step 2: a gradient made 2\.weight bad; of"):
+    with pytest.raises(DivergedError, match=r"in step 2: of the weights, only 2\.weight is bad\."):
         next(steps)
 
 
@@ -135,7 +135,9 @@ def test_the_bad_layer_nearest_the_output_is_named(make):
     with torch.no_grad():
         for parameter in (trainer.model[0].bias, trainer.model[2].bias):
             parameter.fill_(torch.inf)
-    with pytest.raises(DivergedError, match=r"made 2\.bias bad, and with it 0\.bias; of"):
+    with pytest.raises(
+        DivergedError, match=r"bad are 2\.bias, 0\.bias; probably 2\.bias was first"
+    ):
         next(trainer.steps())
 
 
@@ -147,7 +149,26 @@ def test_a_bad_score_is_named(make):
     assert unhealthy(trainer.model) is None
     with torch.no_grad():
         gate.score[1] = torch.nan
-    with pytest.raises(DivergedError, match=r"made the score of 2\.weight bad"):
+    with pytest.raises(DivergedError, match=r"only the score of 2\.weight is bad"):
+        next(trainer.steps())
+
+
+def test_the_first_bad_step_is_remembered_between_meetings(make, monkeypatch):
+    trainer = make()
+    trainer.engine.meets_after = lambda step: step % 10 == 0
+    spoil_loss(trainer, monkeypatch, at_step=7)
+    with pytest.raises(
+        DivergedError, match=r"in step 7, noticed in step 10: bad are by now .* cannot be told"
+    ):
+        run(trainer)
+    assert trainer.step == 9
+
+
+def test_the_process_with_the_bad_loss_tells_why(make):
+    trainer = make()
+    trainer.engine.highest = lambda number: max(number, -1)  # another's first step was bad
+    trainer.engine.gather = lambda value: [value, "what the other found"]
+    with pytest.raises(DivergedError, match="in step 1: what the other found"):
         next(trainer.steps())
 
 

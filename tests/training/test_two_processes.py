@@ -60,5 +60,6 @@ def test_what_processes_tell_each_other(found):
         assert content["rank"] == rank and content["highest"] == 1
         assert content["gathered"] == ["rank 0", "rank 1"]
         assert content["from_main"] == "rank 0"
+        assert content["first"] == "rank 1" and content["none"] is None
         assert content["meets"] == [10, 20, 30]
     assert found["1-0"]["meets"] == list(range(1, 31))

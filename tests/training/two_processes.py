@@ -48,6 +48,8 @@ def main(folder: Path, devices: int) -> None:
         "accuracy": engine.accuracy(trainer.module, evaluation),
         "highest": engine.highest(engine.rank),
         "gathered": engine.gather(f"rank {engine.rank}"),
+        "first": engine.first("rank 1" if engine.rank == 1 else None),
+        "none": engine.first(None),
         "from_main": engine.from_main(f"rank {engine.rank}"),
         "meets": [step for step in range(1, 31) if engine.meets_after(step)],
     }

@@ -101,7 +101,9 @@ def prune(
 def retrain(ticket: Path, *, common: Common = Common()) -> None:  # noqa: B008
     """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
 
-    On another task the layers of the same name and shape are transferred, the classifier is new.
+    On its task it gets what the recipe has left after those weights, so that it trains no longer
+    than the dense network. On another one the layers of the same name and shape are transferred,
+    the classifier is new, and the recipe is done in full.
 
     Parameters
     ----------
@@ -115,12 +117,12 @@ def _run(command: str, common: Common, own: Mapping[str, Any] | None = None) -> 
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
     from prunus.search import execute, resolve
-    from prunus.search.settings_file import merge, overrides, read_settings
+    from prunus.search.settings_file import merge, only_given, overrides, read_settings
 
     given = merge(
         read_settings(common.config) if common.config else {},
-        _as_settings(common),
-        own or {},
+        only_given(_as_settings(common)),
+        only_given(own or {}),
         overrides(common.set_),
     )
     settings, task = resolve(command, given, fetch_missing=common.download)
@@ -161,6 +163,12 @@ def _show(results: Mapping[str, Any], folder: Path) -> None:
         for stage in results["stages"]
     ]
     print(f"\n{text_table(header, rows)}")
+    if results.get("epochs_before"):
+        before, after = results["epochs_before"], results["stages"][-1]["epochs"]
+        print(
+            f"\nThe ticket's weights are from epoch {before} of {before + after}: re-trained for "
+            f"the {after} that are left, to train no longer than the dense network."
+        )
     if results.get("not_transferred"):
         print("\nNot transferred, and so trained from random values:")
         for name, why in results["not_transferred"].items():

@@ -24,6 +24,9 @@ from prunus.training.trackers import TrackerName
 _HASH_LENGTH = 10
 Folder = Annotated[Path, PlainSerializer(str)]
 
+# So long that it refuses only what no recipe can have.
+_ANY_RECIPE = Recipe(epochs=2**31, batch_size=1)
+
 
 class RunSettings(Schema):
     """What every command has. The methods say how to get from here to a run's folder."""
@@ -38,6 +41,8 @@ class RunSettings(Schema):
     """Steps between two checkpoints; there is one at the end of each epoch anyway."""
     trackers: tuple[TrackerName, ...] = ()
     data_root: Folder = Path("data")
+    data_fingerprint: str = ""
+    """What the data themselves add to their name and options; `resolve` finds it out."""
     out: Folder = Path("runs")
 
     _beside_the_point: ClassVar[set[str]] = {"checkpoint_every", "trackers", "data_root", "out"}
@@ -51,8 +56,7 @@ class RunSettings(Schema):
     def folder(self) -> Path:
         """Where the run lives. The name ends in a hash of all that determines the result."""
         content = self.model_dump(mode="json", exclude=set(self._beside_the_point))
-        for name in EngineSettings.only_how_fast():
-            del content["engine"][name]
+        content["engine"] = self.engine.determining()
         text = json.dumps(content, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
         task = re.sub(r"[^\w.-]+", "-", self.task)
@@ -109,7 +113,7 @@ class RetrainSettings(RunSettings):
     command: Literal["retrain"]
     ticket: Folder
     ticket_hash: str = ""
-    """Of mask and weights: this determines the result, wherever the file is."""
+    """Of mask, weights, task and rewind point: these determine the result, not the file's place."""
 
     _beside_the_point: ClassVar[set[str]] = RunSettings._beside_the_point | {"ticket"}
 
@@ -138,19 +142,20 @@ def resolve(
     if "ticket" in values and "ticket" in schema.model_fields:
         ticket = Ticket.load(values["ticket"])
         values.setdefault("task", ticket.manifest.task)
-        bare = Ticket(ticket.mask, ticket.weights, Manifest(versions={}, created=""))
-        values["ticket_hash"] = bare.content_hash
+        task_name, k = ticket.manifest.task, ticket.manifest.rewind_point
+        origin = Manifest(task=task_name, rewind_point=k, versions={}, created="")
+        values["ticket_hash"] = Ticket(ticket.mask, ticket.weights, origin).content_hash
     changes = _with_name(values, "recipe")
     name = changes.pop("name", None)
     if name is not None and name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
-    draft = RECIPES[name or "tickets"].changed(**changes)
+    draft = (_ANY_RECIPE if name is None else RECIPES[name]).changed(**changes)
     settings = schema.parse({**values, "recipe": draft})
     task = load_task(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
+    found: dict[str, Any] = {"data_fingerprint": task.data.fingerprint}
     if name is None:
-        recipe = schema.base_recipe(task).changed(**changes)
-        settings = settings.model_copy(update={"recipe": recipe})
-    return settings, task
+        found["recipe"] = schema.base_recipe(task).changed(**changes)
+    return settings.model_copy(update=found), task
 
 
 def _with_name(values: Mapping[str, Any], setting: str) -> dict[str, Any]:

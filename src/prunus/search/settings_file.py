@@ -33,16 +33,23 @@ def write_settings(path: Path, settings: Schema) -> Path:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings on top of each other: later ones win, None says nothing."""
+    """Nested settings on top of each other: later ones win. Text below a mapping is its name."""
     result: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
-            below = result.get(name)
             if isinstance(value, Mapping):
-                result[name] = merge(below if isinstance(below, Mapping) else {}, value)
-            elif value is not None:
-                result[name] = value
+                below = result.get(name)
+                if isinstance(below, str):
+                    below = {"name": below}
+                value = merge(below if isinstance(below, Mapping) else {}, value)
+            result[name] = value
     return result
+
+
+def only_given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested flags without those that a person left out, which are None."""
+    nested = {n: only_given(v) if isinstance(v, Mapping) else v for n, v in flags.items()}
+    return {name: value for name, value in nested.items() if value not in (None, {})}
 
 
 def overrides(assignments: Iterable[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from math import ceil
 from typing import Any
 
 from torch import nn
@@ -20,7 +21,7 @@ from prunus.search.settings import (
     TrainSettings,
 )
 from prunus.search.transfer import transfer
-from prunus.tasks import Task
+from prunus.tasks import Recipe, Task
 from prunus.ticket import Manifest, Ticket
 
 
@@ -33,7 +34,7 @@ def execute(settings: RunSettings, task: Task) -> dict[str, Any]:
 
 
 def _train(execution: Execution) -> dict[str, Any]:
-    return _train_once(execution, execution.network(), "training")
+    return _train_once(execution, execution.network(), "training", execution.settings.recipe)
 
 
 def _search(execution: Execution) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def _search(execution: Execution) -> dict[str, Any]:
                 task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
             )
             execution.record(name, recipe.epochs, numbers, ticket)
-    return execution.finish()
+        return execution.finish()
 
 
 def _prune(execution: Execution) -> dict[str, Any]:
@@ -101,12 +102,12 @@ def _prune(execution: Execution) -> dict[str, Any]:
             method=method,
             group_options=options,
         )
-    numbers = execution.evaluate(model)
-    ticket = method.ticket(
-        "current", task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
-    )
-    execution.record("fine-tuning", fine_tuning.epochs, numbers, ticket)
-    return execution.finish()
+        numbers = execution.evaluate(model)
+        ticket = method.ticket(
+            "current", task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
+        )
+        execution.record("fine-tuning", fine_tuning.epochs, numbers, ticket)
+        return execution.finish()
 
 
 def _retrain(execution: Execution) -> dict[str, Any]:
@@ -118,25 +119,44 @@ def _retrain(execution: Execution) -> dict[str, Any]:
         ticket.apply(model)
     else:
         execution.results["not_transferred"] = transfer(ticket, model).new
-    return _train_once(execution, model, "re-training")
+    before = _epochs_before(ticket, execution)
+    execution.results["epochs_before"] = before
+    recipe = settings.recipe.after(before)
+    return _train_once(execution, model, "re-training", recipe, first_epoch=before)
 
 
-def _train_once(execution: Execution, model: nn.Module, name: str) -> dict[str, Any]:
+def _epochs_before(ticket: Ticket, execution: Execution) -> int:
+    """How many epochs of this task made the ticket's weights; a begun one counts as a whole."""
+    settings, step = execution.settings, ticket.manifest.rewind_point
+    if step is None or ticket.manifest.task != settings.task:
+        return 0
+    before = ceil(step / execution.steps_per_epoch)
+    if before >= settings.recipe.epochs:
+        raise SettingError(
+            f"the ticket's weights are from step {step}, in epoch {before}, and the recipe has "
+            f"{settings.recipe.epochs} epochs: nothing is left to re-train; use more --epochs"
+        )
+    return before
+
+
+def _train_once(
+    execution: Execution, model: nn.Module, name: str, recipe: Recipe, first_epoch: int = 0
+) -> dict[str, Any]:
     settings = execution.settings
-    with execution.run(settings.recipe.epochs) as run:
+    with execution.run(recipe.epochs) as run:
         run.restore(model)
-        execution.fit(run, 0, name, model, settings.recipe)
-    numbers = execution.evaluate(model)
-    manifest = Manifest(
-        task=settings.task,
-        method=settings.command,
-        seed=settings.seed,
-        metrics=_accuracies(numbers),
-    )
-    mask = Mask.of(model) if gated_parameters(model) else Mask({})
-    trained = Ticket(mask, plain_tensors(model), manifest)
-    execution.record(name, settings.recipe.epochs, numbers, trained)
-    return execution.finish()
+        execution.fit(run, 0, name, model, recipe, first_epoch=first_epoch)
+        numbers = execution.evaluate(model)
+        manifest = Manifest(
+            task=settings.task,
+            method=settings.command,
+            seed=settings.seed,
+            metrics=_accuracies(numbers),
+        )
+        mask = Mask.of(model) if gated_parameters(model) else Mask({})
+        trained = Ticket(mask, plain_tensors(model), manifest)
+        execution.record(name, recipe.epochs, numbers, trained)
+        return execution.finish()
 
 
 _STAGES: dict[type[RunSettings], Callable[[Execution], dict[str, Any]]] = {

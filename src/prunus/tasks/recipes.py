@@ -56,10 +56,7 @@ class Recipe(Schema):
 
     def _scaled(self, epochs: int) -> dict[str, Any]:
         factor = epochs / self.epochs
-        commit = self.commit_epoch
-        if commit is not None:
-            # At least one epoch on each side, where there are two.
-            commit = max(1, min(epochs - 1, round(commit * factor))) if epochs > 1 else None
+        commit = self.commit_epoch and _inside(self.commit_epoch * factor, epochs)
         drops = tuple(drop * factor for drop in self.drops)
         return {"epochs": epochs, "drops": drops, "commit_epoch": commit}
 
@@ -71,7 +68,12 @@ class Recipe(Schema):
         changes = {"epochs": self.epochs - epoch, "drops": drops, "lr": lr, "commit_epoch": None}
         return Recipe.parse({**self.model_dump(), **changes}, within="recipe")
 
-    # The two parts of pruning
+    # Pruning, and its two parts
+
+    def for_pruning(self) -> Recipe:
+        """The same epochs, with the paper's proportions of pruning: fix the mask after 80 %."""
+        commit = _inside(0.8 * self.epochs, self.epochs)
+        return self.changed(commit_epoch=commit, fine_tune_lr=self.lr / 100)
 
     def searching(self) -> Recipe:
         """The part before the mask is fixed."""
@@ -103,6 +105,11 @@ class Recipe(Schema):
         """To be stepped after every training step."""
         milestones = [round(epoch * steps_per_epoch) for epoch in self.drops]
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, self.drop_factor)
+
+
+def _inside(epoch: float, epochs: int) -> int | None:
+    """The whole epoch that leaves at least one on each side, where there are two."""
+    return max(1, min(epochs - 1, round(epoch))) if epochs > 1 else None
 
 
 _TICKETS = Recipe(epochs=85, batch_size=128, drops=(56, 71))

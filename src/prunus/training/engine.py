@@ -128,6 +128,10 @@ class Engine:
         torch.distributed.all_gather_object(values, value)
         return values
 
+    def first(self, value: T | None) -> T | None:
+        """What the first process with something to say gave; the same in all of them."""
+        return next((given for given in self.gather(value) if given is not None), None)
+
     def from_main(self, value: T) -> T:
         """What the main process gave."""
         return self.fabric.broadcast(value) if self.world_size > 1 else value

@@ -15,28 +15,39 @@ class DivergedError(PrunusError, ArithmeticError):
     """The loss or the weights became NaN or infinite."""
 
 
-def diverged(when: str, finding: str) -> DivergedError:
-    """The error, with what was found and what may help."""
+def diverged(step: int, first_bad: int | None, finding: str) -> DivergedError:
+    """The error, with what was found in `step` and what may help.
+
+    `first_bad` is the first step whose loss was bad, None if only the model is.
+    """
+    if first_bad is None:
+        what = f"the model holds NaN or infinity after step {step}, though the loss was finite"
+    else:
+        noticed = f", noticed in step {step}" if first_bad < step else ""
+        what = f"the loss is not finite (NaN or infinity) in step {first_bad}{noticed}"
     return DivergedError(
-        f"the loss is not finite (NaN or infinity) in {when}: {finding}. Try a smaller recipe.lr, "
-        "engine.clip, or engine.precision=fp32"
+        f"{what}: {finding}. Try a smaller recipe.lr, engine.clip, or engine.precision=fp32"
     )
 
 
-def diagnose(model: nn.Module, images: Tensor) -> str:
-    """Where it began, as far as can be known: in the weights, or else in the forward pass."""
-    return _bad_weights(model) or _bad_activation(model, images)
+def diagnose(model: nn.Module, images: Tensor, *, late: bool = False) -> str:
+    """Where it began, as far as can be known: in the weights, or else in the forward pass.
+
+    `late`: some steps ago, so that what was bad has spread since.
+    """
+    return _bad_weights(model, late) or _bad_activation(model, images)
 
 
-def unhealthy(model: nn.Module) -> str | None:
+def unhealthy(model: nn.Module, *, late: bool = False) -> str | None:
     """What is wrong with the model's values; None if they may be kept in a checkpoint."""
     # Buffers may hold infinities for good reason, as an attention mask does.
     buffers = (name for name, buffer in model.named_buffers() if bool(buffer.isnan().any()))
     bad = next(buffers, None)
-    return _bad_weights(model) or (bad and f"all weights are finite, but the buffer {bad} is NaN")
+    finding = _bad_weights(model, late)
+    return finding or (bad and f"all weights are finite, but the buffer {bad} is NaN")
 
 
-def _bad_weights(model: nn.Module) -> str | None:
+def _bad_weights(model: nn.Module, late: bool) -> str | None:
     gates = gated_parameters(model)
     bad: list[str] = []
     for name, tensor in plain_tensors(model).items():
@@ -48,11 +59,16 @@ def _bad_weights(model: nn.Module) -> str | None:
             bad += [f"the {what} of {name}" for what, s in scores if bool(s.isnan().any())]
     if not bad:
         return None
+    *others, last = bad
+    if not others:
+        return f"of the weights, only {last} is bad"
+    named = f"{last}, {', '.join(others[:3])}{', ...' if others[3:] else ''}"
+    if late:
+        return f"bad are by now {named}; which was first cannot be told any more"
     # The backward pass runs from the output to the input, and what is bad spreads along with it.
-    others = f", and with it {', '.join(bad[:-1][:3])}{', ...' if len(bad) > 4 else ''}"
     return (
-        f"a gradient made {bad[-1]} bad{others if bad[1:] else ''}; of these it is the "
-        "nearest to the output, where the backward pass begins"
+        f"bad are {named}; probably {last} was first: it is the nearest to the output, where the "
+        "backward pass begins"
     )
 
 
@@ -79,4 +95,4 @@ def _bad_activation(model: nn.Module, images: Tensor) -> str:
         return "all weights are finite, but the images are not"
     if found:
         return f"all weights are finite, and the first layer with a bad output is {found[0]}"
-    return "weights and outputs are finite; only the loss or the penalty is not"
+    return "weights and outputs are finite when computed again; only the loss or the penalty is not"

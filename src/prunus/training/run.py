@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,16 +50,20 @@ class Run:
         self._checkpoints = Checkpoints(folder / "checkpoints")
         self._stop = StopRequests()
         self._lock = FolderLock(folder)
+        self._entered = ExitStack()
         self._found: dict[str, Any] | None = None
         self._steps_before = 0  # of the phases before this one
 
     def __enter__(self) -> Run:
         is_main = self.engine.is_main
-        if is_main:
-            self._lock.acquire()
-        self._found = self.engine.from_main(self._checkpoints.latest() if is_main else None)
-        self._stop.__enter__()
-        self.progress.__enter__()
+        with ExitStack() as entered:
+            if is_main:
+                self._lock.acquire()
+                entered.callback(self._lock.release)
+            self._found = self.engine.from_main(self._checkpoints.latest() if is_main else None)
+            entered.enter_context(self._stop)
+            entered.enter_context(self.progress)
+            self._entered = entered.pop_all()
         return self
 
     def __exit__(
@@ -67,9 +72,7 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.progress.__exit__(kind, error, traceback)
-        self._stop.__exit__(kind, error, traceback)
-        self._lock.release()
+        self._entered.__exit__(kind, error, traceback)
 
     def restore(self, model: nn.Module, method: Method | None = None) -> int:
         """Set model and method to where the run was; returns the number of the phase to train."""
@@ -96,7 +99,7 @@ class Run:
         self._steps_before += trainer.step
 
     def _train(self, trainer: Trainer, phase: int, name: str, measure: Measure) -> None:
-        for loss in trainer.steps():
+        for _ in trainer.steps():
             self.progress.advance(name)
             stop = 0
             if self.engine.meets_after(trainer.step):
@@ -104,7 +107,7 @@ class Run:
             if trainer.at_epoch_end:
                 self._note_epoch(trainer, phase, name, measure)
             if trainer.at_epoch_end or stop or self._is_time(trainer.step):
-                self._save(trainer, phase, float(loss))
+                self._save(trainer, phase)
             if stop:
                 # Fabric kills everything soon after the first process ends: let all have written.
                 self.engine.fabric.barrier()
@@ -144,10 +147,12 @@ class Run:
         self.engine.fabric.log_dict({**numbers, "phase": float(phase)}, step=line["step"])
         self.progress.say_with_eta(_as_text(line, trainer.recipe.epochs))
 
-    def _save(self, trainer: Trainer, phase: int, loss: float) -> None:
-        finding = unhealthy(trainer.model)
-        if finding:  # in this very step: the checkpoints before it are good, and stay
-            raise diverged(f"step {trainer.step} (loss {loss:g})", finding)
+    def _save(self, trainer: Trainer, phase: int) -> None:
+        first_bad = trainer.first_bad_step()
+        late = first_bad is not None  # a bad loss makes every weight bad in the same step
+        finding = self.engine.first(unhealthy(trainer.model, late=late))
+        if finding:  # the checkpoints before this one are good, and stay
+            raise diverged(trainer.step, first_bad, finding)
         content = {
             "phase": phase,
             "steps_before": self._steps_before,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from prunus.schema import Schema
+
+_BESIDE_THE_POINT = {"accelerator", "devices", "nodes", "workers", "compile", "channels_last"}
 
 
 class EngineSettings(Schema):
@@ -31,7 +33,12 @@ class EngineSettings(Schema):
     sync_batch_norm: bool = False
     """Batch statistics over all devices. GPUs only; otherwise each device uses its own part."""
 
-    @staticmethod
-    def only_how_fast() -> set[str]:
-        """The settings that change the speed and the rounding, but not the experiment."""
-        return {"accelerator", "devices", "nodes", "workers", "compile", "channels_last"}
+    def determining(self) -> dict[str, Any]:
+        """What determines the result, beyond rounding: not where it runs, nor how fast.
+
+        The number of processes does: each has its own random numbers, and BatchNorm its own part.
+        """
+        content = self.model_dump(mode="json", exclude=_BESIDE_THE_POINT)
+        automatic = self.devices == "auto"
+        processes = f"{self.nodes} x auto" if automatic else int(self.devices) * self.nodes
+        return {**content, "processes": processes}

@@ -22,19 +22,25 @@ def make_trackers(names: Iterable[TrackerName], folder: Path) -> list[Logger]:
     return [_TRACKERS[name](_import(name), folder) for name in names]
 
 
-class _WandB(Logger):
-    """One W&B run, which goes on when the run does."""
+class _Tracker(Logger):
+    """Named after its package; its run is named after the folder."""
 
     def __init__(self, package: Any, folder: Path) -> None:
-        self._package, self._folder, self._run = package, folder, None
+        self._package, self._folder = package, folder
 
     @property
     def name(self) -> str:
-        return "wandb"
+        return str(self._package.__name__)
 
     @property
     def version(self) -> str:
         return self._folder.name
+
+
+class _WandB(_Tracker):
+    """One W&B run, which goes on when the run does."""
+
+    _run: Any = None
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -52,19 +58,8 @@ class _WandB(Logger):
         return self._run
 
 
-class _MLflow(Logger):
+class _MLflow(_Tracker):
     """One MLflow run in the experiment `prunus`; settings become its tags."""
-
-    def __init__(self, package: Any, folder: Path) -> None:
-        self._package, self._folder = package, folder
-
-    @property
-    def name(self) -> str:
-        return "mlflow"
-
-    @property
-    def version(self) -> str:
-        return self._folder.name
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -95,5 +90,6 @@ def _import(name: str) -> Any:
     except ImportError as error:
         raise SettingError(
             f"trackers={name}: the package is not installed ({error}); "
-            f"pip install {name}, or all trackers with pip install 'prunus[trackers]'"
+            f"pip install {name}, or for all trackers pip install -e '.[trackers]' in the Prunus "
+            "clone"
         ) from error

@@ -15,6 +15,8 @@ from prunus.tasks.recipes import Recipe
 from prunus.training.engine import Engine
 from prunus.training.health import diagnose, diverged
 
+_NEVER = 2**62
+
 
 class Trainer:
     """Trains a model for one round of a recipe, with a method at work on it or without.
@@ -53,7 +55,7 @@ class Trainer:
         self.scheduler = recipe.make_scheduler(self.optimizer, len(loader))
         self._stepper: Any = engine.fabric.setup_optimizers(self.optimizer)
         self._loss_sum = torch.zeros((), device=engine.device)
-        self._finite = torch.ones((), dtype=torch.bool, device=engine.device)
+        self._first_bad = torch.full((), _NEVER, device=engine.device)  # read now and then only
 
     @property
     def epoch(self) -> int:
@@ -111,11 +113,21 @@ class Trainer:
         if self.method is not None:
             self.method.step()
 
+    def first_bad_step(self) -> int | None:
+        """The first whose loss was not finite, in any process; to be called in all of them."""
+        first = -self.engine.highest(-int(self._first_bad))
+        return None if first == _NEVER else first
+
     def _check(self, loss: Tensor, images: Tensor) -> None:
-        self._finite &= loss.isfinite()
-        meets = self.engine.meets_after(self.step + 1)
-        if meets and self.engine.highest(int(not self._finite)):
-            raise diverged(f"step {self.step + 1}", diagnose(self.model, images))
+        engine, step = self.engine, self.step + 1
+        self._first_bad.masked_fill_(~loss.isfinite() & (self._first_bad > step), step)
+        first = self.first_bad_step() if engine.meets_after(step) else None
+        if first is None:
+            return
+        with engine.fabric.autocast():
+            finding = diagnose(self.model, images, late=first < step)
+        mine = int(self._first_bad) == first
+        raise diverged(step, first, engine.first(finding if mine else None) or finding)
 
     # To be gone on with later
 

@@ -63,6 +63,11 @@ class Data(Protocol):
     @property
     def channels(self) -> int: ...
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells apart data that name and options do not; a run's hash includes it."""
+        ...
+
     def training(self, options: LoaderOptions, *, seed: int) -> Loader:
         """Shuffled, augmented batches of the training set, without an incomplete last one."""
         ...

@@ -85,6 +85,11 @@ class ArrayData:
         """1 for grey, 3 for colour."""
         return self.train.images.shape[1]
 
+    @property
+    def fingerprint(self) -> str:
+        """Empty: its name and options determine the data, wherever the files are."""
+        return ""
+
     def training(self, options: LoaderOptions, *, seed: int) -> Batches:
         """Shuffled and augmented batches of the training set."""
         return Batches(

@@ -18,7 +18,8 @@ def digits(options: DataOptions) -> ArrayData:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise SettingError(
-            "the digits come with scikit-learn, which is not installed: pip install 'prunus[demo]'"
+            "the digits come with scikit-learn, which is not installed: "
+            "pip install -e '.[demo]' in the Prunus clone"
         ) from error
     content = load_digits()
     pixels = np.rint(content.images * (255 / _BRIGHTEST)).astype(np.uint8)

@@ -39,6 +39,11 @@ class ImageFolderData:
         """The number of class folders."""
         return len(self.splits.classes)
 
+    @property
+    def fingerprint(self) -> str:
+        """That of the tree, because any tree can be at the root of the data."""
+        return self.splits.fingerprint()
+
     def training(self, options: LoaderOptions, *, seed: int) -> "ImageBatches":
         """Shuffled batches of random parts of the training images, mirrored at random."""
         return ImageBatches(self.splits.train, options, image_size=self.image_size, seed=seed)

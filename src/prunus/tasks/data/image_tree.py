@@ -1,5 +1,6 @@
 """Which image files a folder tree holds, their classes, and their split."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from prunus.tasks.data.splits import DataOptions, hold_out, split_off_test
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 _MOST_HELD_OUT = 10_000
+_FINGERPRINT_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ class ImageSplits:
     train: ImageList
     validation: ImageList
     test: ImageList
+
+    def fingerprint(self) -> str:
+        """A hash of the classes and of each part's files with their sizes, not of their place."""
+        digest = hashlib.sha256(repr(self.classes).encode())
+        for part in (self.train, self.validation, self.test):
+            digest.update(f"{len(part)} files".encode())
+            for index, file in enumerate(part.files.tolist()):
+                digest.update(repr((file, part.path(index).stat().st_size)).encode())
+        return digest.hexdigest()[:_FINGERPRINT_LENGTH]
 
 
 def read_tree(folder: Path, options: DataOptions) -> ImageSplits:

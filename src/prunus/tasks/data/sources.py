@@ -19,7 +19,6 @@ class Source:
     url: str
     files: dict[str, str]
     folders: tuple[str, ...]
-    example_task: str
     unpacked: tuple[str, ...] = ()
     elsewhere: tuple[Path, ...] = ()
     """Folders outside the data root, where packages of operating systems put the files."""
@@ -31,7 +30,6 @@ SOURCES = {
         url="https://www.cs.toronto.edu/~kriz/",
         files={"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
         folders=("cifar-10-batches-py",),
-        example_task="cifar10/resnet20",
         unpacked=(*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"),
     ),
     "cifar100": Source(
@@ -39,7 +37,6 @@ SOURCES = {
         url="https://www.cs.toronto.edu/~kriz/",
         files={"cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
         folders=("cifar-100-python",),
-        example_task="cifar100/resnet20",
         unpacked=("train", "test"),
     ),
     "mnist": Source(
@@ -52,7 +49,6 @@ SOURCES = {
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
         folders=("mnist", "MNIST/raw"),
-        example_task="mnist/lenet",
     ),
     "fashion-mnist": Source(
         title="Fashion-MNIST",
@@ -64,7 +60,6 @@ SOURCES = {
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
         folders=("fashion-mnist", "FashionMNIST/raw"),
-        example_task="fashion-mnist/lenet",
         elsewhere=(Path("/usr/share/datasets/fashion-mnist"),),  # Debian's package
     ),
 }
@@ -85,6 +80,6 @@ def missing(name: str, looked_at: Sequence[Path]) -> MissingDataError:
     source = SOURCES[name]
     return MissingDataError(
         f"{source.title} was not found; looked at {', '.join(map(str, looked_at))}. "
-        f"Get it with: prunus train --task {source.example_task} --download "
+        f"Run the same command with --download to get it "
         f"(from {source.url}{next(iter(source.files))})"
     )
