@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="data")
     parser.add_argument("--out", type=Path, default=Path("results/cifar_curve.json"))
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--runs", default="runs", help="folder for the run itself")
     arguments = parser.parse_args()
     settings, task = resolve(
