@@ -132,6 +132,7 @@ class ContinuousSparsification(Method):
         self._set_temperature(self.final_temperature ** min(1.0, progress))
 
     def end_round(self) -> Mask:
+        self._check_attached()
         if self.t == 0 and not self.hardened:
             raise AttachError(
                 f"round {self.round} has had no step() yet: its scores still stand at their start"
