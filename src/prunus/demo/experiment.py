@@ -20,7 +20,7 @@ from torch import nn
 
 from prunus.demo.settings import Settings
 from prunus.files import write_atomically
-from prunus.gates import hard, strip
+from prunus.gates import strip
 from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
 from prunus.tasks import RECIPES, Recipe
 from prunus.tasks.data import DataOptions, LoaderOptions, load_data
@@ -54,8 +54,8 @@ class Result:
     layers: dict[str, float] = field(default_factory=dict)
     curve: list[float] = field(default_factory=list)
     """Test accuracy after each epoch of re-training."""
-    search_curve: list[dict[str, float]] = field(default_factory=list)
-    """Density and test accuracy, both of the hard mask, after each epoch of the search."""
+    search_curve: list[float] = field(default_factory=list)
+    """Density of the hard mask after each epoch of the search, and in the end."""
     ticket: str | None = None
 
 
@@ -98,8 +98,8 @@ class Experiment:
             self.network(seed), steps=self.steps, rewind_step=self.rewind_step
         )
         curve: list[float] = []
-        doing = f"seed {seed}: dense"
-        self._train(method.model, seed, doing, self.recipe, curve.append, method)
+        note = partial(self._note_accuracy, method.model, curve)
+        self._train(method.model, seed, f"seed {seed}: dense", self.recipe, note, method)
         ticket = method.ticket(task=TASK, seed=seed)
         epochs = self.settings.epochs
         return Result("dense", seed, None, 1.0, curve[-1], None, epochs, curve=curve), ticket
@@ -121,11 +121,10 @@ class Experiment:
         return self.search(method, seed, mask_init)
 
     def search(self, method: Method, seed: int, mask_init: float) -> tuple[Result, Ticket]:
-        curve: list[dict[str, float]] = []
+        curve: list[float] = []
 
-        def note(hard_accuracy: float) -> None:
-            density = method.stats().hard_density
-            curve.append({"density": density, "accuracy": hard_accuracy})
+        def note() -> None:
+            curve.append(method.stats().hard_density)
 
         for number in range(1, self.settings.rounds + 1):
             doing = f"seed {seed}: {method.name} s0={mask_init:g} round {number}"
@@ -136,30 +135,31 @@ class Experiment:
             mask = method.end_round()
         # IMP cuts as the round ends, so what the search found is the new mask on what it trained.
         found = self.engine.accuracy(mask.apply(trained), self.test)
-        curve[-1] = {"density": mask.density, "accuracy": found}
-        ticket = method.ticket(task=TASK, seed=seed, metrics={"accuracy": curve[-1]["accuracy"]})
-        return self._retrain(ticket, seed, mask_init, curve)
+        curve[-1] = mask.density
+        ticket = method.ticket(task=TASK, seed=seed, metrics={"accuracy": found})
+        return self._retrain(ticket, seed, mask_init, found, curve)
 
     def _retrain(
         self,
         ticket: Ticket,
         seed: int,
         mask_init: float,
-        search_curve: Sequence[dict[str, float]] = (),
+        search_accuracy: float | None = None,
+        search_curve: Sequence[float] = (),
     ) -> tuple[Result, Ticket]:
         name = ticket.manifest.method
         curve: list[float] = []
         model = ticket.apply(self.network(seed))
         doing = f"seed {seed}: {name} s0={mask_init:g} re-training"
         rest = self.recipe.after(self.settings.rewind_epoch)
-        self._train(model, seed, doing, rest, curve.append)
+        self._train(model, seed, doing, rest, partial(self._note_accuracy, model, curve))
         result = Result(
             method=name,
             seed=seed,
             mask_init=mask_init,
             density=ticket.mask.density,
             accuracy=curve[-1],
-            search_accuracy=search_curve[-1]["accuracy"] if search_curve else None,
+            search_accuracy=search_accuracy,
             epochs=len(search_curve) + len(curve),
             layers={layer.name: layer.density for layer in ticket.mask.layers},
             curve=curve,
@@ -185,18 +185,20 @@ class Experiment:
         order: int,
         doing: str,
         recipe: Recipe,
-        note: Callable[[float], None],
+        note: Callable[[], None],
         method: Method | None = None,
     ) -> None:
-        """Train by `recipe`; `note` gets the test accuracy of the hard mask after each epoch."""
+        """Train by `recipe`, and `note` something after each epoch."""
         options = LoaderOptions(batch_size=self.settings.batch_size)
         loader = self.data.training(options, seed=order)
         trainer = Trainer(self.engine, model, loader, recipe, method=method)
         for _ in trainer.steps():
             if trainer.at_epoch_end:
-                with hard(model):
-                    note(self.engine.accuracy(model, self.test))
+                note()
                 self.advance(doing, 1)
+
+    def _note_accuracy(self, model: nn.Module, curve: list[float]) -> None:
+        curve.append(self.engine.accuracy(model, self.test))
 
     def _stage(
         self,

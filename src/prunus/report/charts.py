@@ -102,11 +102,11 @@ def search_curves(results: Sequence[Any]) -> alt.Chart:
         {
             "method": LABELS[r.method],
             "epoch": epoch + 1,
-            "density": 100 * point["density"],
+            "density": 100 * density,
             "mask init": f"s0 = {r.mask_init:g}",
         }
         for r in results
-        for epoch, point in enumerate(r.search_curve)
+        for epoch, density in enumerate(r.search_curve)
     ]
     return _curves(rows, "density", "weights kept (%)", "epoch of search")
 
