@@ -110,11 +110,10 @@ def test_an_interrupted_pool_leaves_no_process(tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    before = set(active_children())
     with pytest.raises(KeyboardInterrupt):
         run_seeds(tmp_path, TINY, interrupt)
-    for process in active_children():
-        process.join(timeout=10)
-    assert not active_children()
+    assert set(active_children()) <= before
 
 
 def test_page_is_self_contained(finished: tuple[Path, list[Result]]) -> None:

@@ -27,6 +27,7 @@ def run_seeds(folder: Path, settings: Settings, advance: Advance) -> list[Result
         return [result for seed in settings.seeds for result in experiment.run(seed)]
     context = get_context("spawn")
     told: SimpleQueue[tuple[str, int]] = context.SimpleQueue()
+    others = set(active_children())
     with ProcessPoolExecutor(workers, context, _begin, (told,)) as pool:
         try:
             futures = [pool.submit(_run, folder, settings, seed) for seed in settings.seeds]
@@ -39,8 +40,9 @@ def run_seeds(folder: Path, settings: Settings, advance: Advance) -> list[Result
             _pass_on(told, advance)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()
+            for process in set(active_children()) - others:
+                process.kill()  # nothing is lost: results are written whole or not at all
+                process.join()
             raise
         return [result for future in futures for result in future.result()]
 
