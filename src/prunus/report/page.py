@@ -17,7 +17,7 @@ body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var
        max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 p, figcaption { max-width: 44rem; } figcaption { color: var(--soft); }
-figure { margin: 1rem 0; } .chart, .table { overflow-x: auto; }
+figure { margin: 1rem 0; } figure, .table { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; } tr.marked td { background: var(--mark); }
