@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 
 import prunus
@@ -116,7 +117,6 @@ def test_a_recipe_by_name_in_a_file_and_a_flag(cli):
 
 
 def test_trackers(cli):
-    pytest.importorskip("tensorboard")
     status, output, _ = cli("train", *SMALL, "--track", "tensorboard")
     assert status == 0 and list((folder(output) / "tensorboard").glob("events.*"))
 
@@ -224,7 +224,7 @@ def test_ctrl_c(tmp_path):
 
 
 def test_resnet50_from_image_files_in_two_processes(tmp_path):
-    image = pytest.importorskip("PIL.Image")
+    image = PIL.Image
     generator = np.random.default_rng(0)
     for part, count in (("train", 6), ("val", 2)):
         for name in ("cat", "dog"):

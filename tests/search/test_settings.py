@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import PIL.Image
 import pytest
 import torch
 
@@ -108,7 +109,7 @@ def test_processes_count_wherever_they_are(settle):
 
 
 def test_a_tree_of_images_is_part_of_what_determines_the_result(tmp_path):
-    image = pytest.importorskip("PIL.Image")
+    image = PIL.Image
 
     def folder(root):
         given = {"task": "image-folder/resnet50", "data_root": str(root)}

@@ -206,7 +206,6 @@ def test_a_bar_on_a_terminal():
 
 
 def test_tensorboard(tmp_path):
-    pytest.importorskip("tensorboard")
     [tracker] = make_trackers(["tensorboard"], tmp_path)
     tracker.log_hyperparams({"recipe.lr": 0.1})
     tracker.log_metrics({"loss": 0.5}, step=1)
