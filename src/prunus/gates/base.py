@@ -22,20 +22,33 @@ class Gate(nn.Module):
     """Factor on every weight that is kept; folded into the weights when the gate is stripped."""
 
     round_mask: Tensor | None
-    """Between two rounds: the mask that the last one found, of which the gate may know nothing any
-    more because it was reset for the next."""
+    """The mask that the last round committed to, until the next step. The gate itself may know
+    nothing of it any more, because it was reset for the next round."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("round_mask", None, persistent=False)
 
+    def forward(self, w: Tensor) -> Tensor:
+        return masked(self.kept(w), self.mask()) if self.hard else self.soft(w)
+
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""
-        return self.decide() if self.round_mask is None else self.round_mask.clone()
+        return self.decide() if self.round_mask is None else self.round_mask
+
+    # What a gate defines
+
+    def soft(self, w: Tensor) -> Tensor:
+        """The weight that the network computes with while searching."""
+        raise NotImplementedError
 
     def decide(self) -> Tensor:
         """The mask as the gate is now."""
         raise NotImplementedError
+
+    def kept(self, w: Tensor) -> Tensor:
+        """What a weight counts as when the binary mask keeps it."""
+        return w if self.scale == 1.0 else w * self.scale
 
     def soft_mask(self) -> Tensor:
         """What the gate multiplies by now, one value per gate; the mask itself if it is binary."""
@@ -45,7 +58,6 @@ class Gate(nn.Module):
         return cast(Tensor, super().__call__(w))
 
 
-def masked(w: Tensor, mask: Tensor, scale: float = 1.0) -> Tensor:
-    """`scale * m * w`, exactly zero where the mask is False, whatever `w` holds there."""
-    kept = torch.where(mask, w, w.new_zeros(()))
-    return kept if scale == 1.0 else kept * scale
+def masked(w: Tensor, mask: Tensor) -> Tensor:
+    """`m * w`, exactly zero where the mask is False, whatever `w` holds there."""
+    return torch.where(mask, w, w.new_zeros(()))

@@ -17,8 +17,8 @@ class FixedGate(Gate):
         super().__init__()
         self.register_buffer("fixed_mask", mask.to(torch.bool))
 
-    def forward(self, w: Tensor) -> Tensor:
+    def soft(self, w: Tensor) -> Tensor:
         return masked(w, self.fixed_mask)
 
     def decide(self) -> Tensor:
-        return self.fixed_mask.clone()
+        return self.fixed_mask

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from prunus.gates.base import Gate, masked
+from prunus.gates.base import Gate
 from prunus.gates.granularity import Layout
 
 
@@ -37,11 +37,11 @@ class SigmoidGate(Gate):
         self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
         self._forward_l1: tuple[Tensor, tuple[int, int], list[bool]] | None = None
 
-    def forward(self, w: Tensor) -> Tensor:
-        if self.hard:
-            return masked(w, self.mask(), self.scale)
+    def soft(self, w: Tensor) -> Tensor:
         v, s, beta = w.view(self.layout.view), self.score, self.temperature
-        if self.penalised and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
+            gated = self.scale * torch.sigmoid(s * beta) * v
+        elif self.penalised and torch.is_grad_enabled():
             used: list[bool] = []
             gated, l1 = _gate(v, s, beta, self.scale, used)
             self._forward_l1 = (l1, (s._version, beta._version), used)

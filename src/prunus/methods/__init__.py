@@ -1,6 +1,6 @@
 """The sparsification methods, by the name that the command line and the results use."""
 
-from prunus.methods.base import Method
+from prunus.methods.base import Evaluate, Method
 from prunus.methods.cs import ContinuousSparsification
 from prunus.methods.imp import IterativeMagnitudePruning
 from prunus.methods.statistics import LayerStatistics, Statistics
@@ -13,6 +13,7 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "METHODS",
     "ContinuousSparsification",
+    "Evaluate",
     "IterativeMagnitudePruning",
     "LayerStatistics",
     "Method",

@@ -8,7 +8,7 @@ data, devices, files or the training loop.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 from warnings import warn
@@ -25,13 +25,17 @@ from prunus.methods.statistics import Statistics, statistics
 from prunus.selection import Candidate, Select, choose
 from prunus.ticket import Manifest, Ticket
 
+Evaluate = Callable[[], float]
+"""The accuracy (or any score, higher is better) of the model as it is, on held-out data."""
+
 
 class Method(ABC):
     """A sparsification algorithm at work on one model.
 
     `steps` is the number of training steps in a round (`T`), `rewind_step` the step `k` of the
     first round whose weights `w^(k)` become those of a ticket (0: the weights at attaching; None:
-    keep no copy), and `rewind` whether the weights go back to `w^(k)` between rounds.
+    keep no copy), and `rewind` whether the weights go back to `w^(k)` between rounds. With
+    `freeze_weights` only the gates learn: the mask makes a network of random weights (supermask).
     """
 
     name: ClassVar[str]
@@ -48,6 +52,7 @@ class Method(ABC):
         select: Select = "paper",
         rewind_step: int | None = 0,
         rewind: bool = False,
+        freeze_weights: bool = False,
     ) -> None:
         check(steps > 0, f"steps={steps}: a round needs at least one training step")
         check(
@@ -66,6 +71,7 @@ class Method(ABC):
         self.round = 1
         self.t = 0
         self.hardened = False
+        self._committed = False
         self.selection = choose(model, select)
         self._select = select if isinstance(select, str) else [c.name for c in self.selection]
         self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
@@ -76,6 +82,9 @@ class Method(ABC):
             gating.remove(model)  # all gates or none
             raise
         self._rewind_point = self._snapshot() if rewind_step == 0 else None
+        self.freeze_weights = freeze_weights
+        self._frozen = self._trained_weights() if freeze_weights else []
+        self._freeze(True)
 
     # What a method defines
 
@@ -91,22 +100,26 @@ class Method(ABC):
             "select": self._select,
             "rewind_step": self.rewind_step,
             "rewind": self.rewinds,
+            "freeze_weights": self.freeze_weights,
         }
 
     def on_step(self) -> None:  # noqa: B027 (many methods have nothing to do here)
         """Called after each optimiser step; `self.t` is the number of steps in this round."""
 
-    @abstractmethod
-    def on_round_end(self) -> Mask:
-        """Finish a round: decide its mask, prepare the gates for the next, return the mask."""
+    def on_commit(self, evaluate: Evaluate | None) -> Mask:  # noqa: ARG002 (few methods try masks)
+        """Decide the mask of this round. By default it is the one that the gates stand for."""
+        return self.mask()
+
+    def on_round_end(self) -> None:  # noqa: B027
+        """Prepare the gates for another round, after this one has committed to its mask."""
 
     # What the training loop calls
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
         """Parameter groups for any optimiser; `options` are the optimiser's own for the weights."""
         self._check_attached()
-        return [{"params": [p for p in self.model.parameters() if p.requires_grad], "lr": lr}
-                | options]  # fmt: skip
+        weights = self._trained_weights()
+        return [{**options, "params": weights, "lr": lr}] if weights else []
 
     def penalty(self) -> Tensor:
         """What to add to the loss; zero for methods without a penalty."""
@@ -119,28 +132,42 @@ class Method(ABC):
         if self.hardened:
             return
         self.t += 1
-        if self.t == 1:
+        if self._holds:
             self._hold(None)
+        self._committed = False
         if self.round == 1 and self.t == self.rewind_step:
             self._rewind_point = self._snapshot()
         self.on_step()
 
-    def end_round(self) -> Mask:
+    def commit(self, evaluate: Evaluate | None = None) -> Mask:
+        """Decide the mask that this round found; it holds until the next `step`.
+
+        A few methods try several masks and keep the best: `evaluate` tells them how good the model
+        is with the present one, on held-out data.
+        """
+        self._check_attached()
+        if not self._committed:
+            self._hold(None)
+            self._hold(self.on_commit(evaluate))
+            self._committed = True
+        return self.mask()
+
+    def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         """Close a round and make ready for the next; returns the mask that the round found.
 
-        Make a new optimiser for the next round: the momentum of the old one belongs to weights and
-        scores that have just been reset.
+        Commits to that mask (see `commit`) unless this has been done. Make a new optimiser for the
+        next round: the momentum of the old one belongs to weights and scores that are reset now.
         """
         self._check_attached()
         if self.hardened:
             raise AttachError("the mask is fixed since harden(): there are no rounds any more")
         if self.rewinds:
             self._rewind_weights()  # raises, before anything changes, if there are none
-        self._hold(None)
-        mask = self.on_round_end()
-        self._hold(mask)
+        mask = self.commit(evaluate)
+        self.on_round_end()
         self.round += 1
         self.t = 0
+        self._committed = False
         if self.rewinds:
             self.rewind()
         return mask
@@ -198,36 +225,51 @@ class Method(ABC):
             for name, tensor in gating.plain_tensors(self.model).items():
                 tensor.copy_(snapshot[name])
 
-    def harden(self) -> Mask:
-        """Fix the mask `m = H(s)` and stop the search; training goes on with the kept weights.
+    def harden(self, evaluate: Evaluate | None = None) -> Mask:
+        """Commit to the mask (see `commit`) and stop the search: the kept weights train on alone.
 
         Removed weights are exactly zero from here on, and optimisers need no change. DDP does: wrap
         the model again, because it expects gradients of all that had them when it was wrapped.
         """
         self._check_attached()
+        mask = self.mask() if self._holds else self.commit(evaluate)
         self._fix_gates(True)
-        return self.mask()
+        return mask
+
+    def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
+        """For methods that choose among masks when they commit: how good the model is with one."""
+        check(
+            evaluate is not None,
+            f"{self.name} compares masks by their accuracy: give commit, end_round or harden an "
+            "evaluate function that returns the model's accuracy on held-out data",
+        )
+        assert evaluate is not None
+        self._hold(mask)
+        with self.hard():
+            return evaluate()
 
     def strip(self) -> nn.Module:
         """Make the mask permanent and leave: plain modules with zeros in place."""
         self._check_attached()
+        self._freeze(False)
         return gating.strip(self.model)
 
     def remove(self) -> nn.Module:
         """Leave the model dense, with the weights as trained, and no trace of the method."""
         self._check_attached()
+        self._freeze(False)
         return gating.remove(self.model)
 
     def state_dict(self) -> dict[str, Any]:
         """The method's own state; the model's `state_dict` has the scores and weights."""
-        between_rounds = self.t == 0 and self.round > 1
         return {
             "method": self.name,
             "settings": self.settings,
             "round": self.round,
             "t": self.t,
             "hardened": self.hardened,
-            "round_mask": dict(self.mask()) if between_rounds else None,
+            "committed": self._committed,
+            "round_mask": dict(self.mask()) if self._holds else None,
             "rewind_point": self._rewind_point,
         }
 
@@ -245,18 +287,33 @@ class Method(ABC):
                 f"has {name}={value!r}; make the method with the same settings",
             )
         self.round, self.t = state["round"], state["t"]
+        self._committed = state["committed"]
         self._hold(state["round_mask"])
         self._rewind_point = state["rewind_point"]
         self._fix_gates(state["hardened"])
 
     # Details
 
+    @property
+    def _holds(self) -> bool:
+        return next(iter(self.gates.values())).round_mask is not None
+
     def _hold(self, mask: Mapping[str, Tensor] | None) -> None:
         for name, (gate, weight) in gating.gated_parameters(self.model).items():
             gate.round_mask = None if mask is None else mask[name].to(weight.device)
 
+    def _trained_weights(self) -> list[nn.Parameter]:
+        """What is trained, without the gates' own parameters."""
+        own = {id(p) for gate in self.gates.values() for p in gate.parameters()}
+        return [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
+
+    def _freeze(self, frozen: bool) -> None:
+        for parameter in self._frozen:
+            parameter.requires_grad_(not frozen)
+
     def _fix_gates(self, fixed: bool) -> None:
         self.hardened = fixed
+        self._freeze(not fixed)
         for gate in self.gates.values():
             gate.hard = fixed
             for parameter in gate.parameters():
@@ -284,7 +341,7 @@ class Method(ABC):
         tensors = self._snapshot()
         for name, gate in self.gates.items():
             kept = mask[name].to(tensors[name].device)
-            tensors[name] = masked(tensors[name], kept, gate.scale)
+            tensors[name] = masked(gate.kept(tensors[name]), kept)
         return tensors
 
     def _check_attached(self) -> None:

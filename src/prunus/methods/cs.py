@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from prunus.errors import AttachError
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
-from prunus.methods.base import Method, check
+from prunus.methods.base import Evaluate, Method, check
 from prunus.selection import Candidate, Select
 
 PAPER_STEPS = 85 * 391
@@ -33,6 +33,7 @@ class ContinuousSparsification(Method):
     - `mask_scale`: `"init"` multiplies the mask by `1/sigmoid(s0)`, as the published code does, so
       that attaching changes no output; `"none"` is the formula as printed in the paper.
     - `rewind_step` (`k`), `rewind`: the weights of tickets; whether each round returns to them.
+    - `freeze_weights`: learn the mask alone, for a network whose weights stay random (supermask).
     """
 
     name = "cs"
@@ -55,6 +56,7 @@ class ContinuousSparsification(Method):
         anneal_every: int = 1,
         rewind_step: int | None = 0,
         rewind: bool = False,
+        freeze_weights: bool = False,
     ) -> None:
         check(
             -100 <= mask_init <= 100,
@@ -80,7 +82,14 @@ class ContinuousSparsification(Method):
         self.granularity = granularity
         self.mask_scale = mask_scale
         self.anneal_every = anneal_every
-        super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
+        super().__init__(
+            model,
+            steps=steps,
+            select=select,
+            rewind_step=rewind_step,
+            rewind=rewind,
+            freeze_weights=freeze_weights,
+        )
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -104,10 +113,8 @@ class ContinuousSparsification(Method):
         if score_lr is None:
             score_lr = lr * max(1.0, PAPER_STEPS / self.steps) ** 0.5
         scores = [gate.score for gate in self.gates.values()]
-        ids = {id(score) for score in scores}
-        [group] = super().param_groups(lr, **options)
-        group["params"] = [p for p in group["params"] if id(p) not in ids]
-        return [group, {**options, "params": scores, "lr": score_lr, "weight_decay": 0.0}]
+        own = {**options, "params": scores, "lr": score_lr, "weight_decay": 0.0}
+        return [*super().param_groups(lr, **options), own]
 
     def penalty(self) -> Tensor:
         """`lambda * ||sigmoid(beta*s)||_1`; cheapest after the forward pass of the same step."""
@@ -131,22 +138,20 @@ class ContinuousSparsification(Method):
             progress = (self.t // self.anneal_every) / (stages - 1)
         self._set_temperature(self.final_temperature ** min(1.0, progress))
 
-    def end_round(self) -> Mask:
+    def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         self._check_attached()
         if self.t == 0 and not self.hardened:
             raise AttachError(
                 f"round {self.round} has had no step() yet: its scores still stand at their start"
             )
-        return super().end_round()
+        return super().end_round(evaluate)
 
-    def on_round_end(self) -> Mask:
-        mask = self.mask()
+    def on_round_end(self) -> None:
         with torch.no_grad():
             for gate in self.gates.values():
                 # s <- min(beta_T * s_T, s0), and only then beta <- 1
                 gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
-        return mask
 
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():

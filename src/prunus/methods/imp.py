@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from prunus.gates import FixedGate, gated_parameters
+from prunus.gates import FixedGate
 from prunus.masks import Mask
-from prunus.methods.base import Method, check
-from prunus.methods.ranking import keep_highest
+from prunus.methods.base import Evaluate, Method, check
+from prunus.methods.ranking import keep_highest, magnitudes
 from prunus.selection import Candidate, Select
 
 
@@ -41,14 +41,9 @@ class IterativeMagnitudePruning(Method):
     def make_gate(self, candidate: Candidate) -> FixedGate:
         return FixedGate(torch.ones_like(candidate.parameter, dtype=torch.bool))
 
-    def on_round_end(self) -> Mask:
+    def on_commit(self, _: Evaluate | None) -> Mask:
         mask = self.mask()
-        weights = {name: w.detach() for name, (_, w) in gated_parameters(self.model).items()}
-        kept = keep_highest(
-            {name: w.abs() for name, w in weights.items()},
-            mask,
-            mask.kept - round(self.rate * mask.kept),
-        )
+        kept = keep_highest(magnitudes(self.model), mask, mask.kept - round(self.rate * mask.kept))
         for name, gate in self.gates.items():
             gate.fixed_mask.copy_(kept[name])
         return self.mask()

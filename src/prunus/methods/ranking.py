@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from prunus.gates import gated_parameters
+
+
+def magnitudes(model: nn.Module) -> dict[str, Tensor]:
+    """`|w|` of every weight under a gate."""
+    return {name: w.detach().abs() for name, (_, w) in gated_parameters(model).items()}
 
 
 def keep_highest(
@@ -20,3 +27,21 @@ def keep_highest(
     kept[flat.topk(count, sorted=False).indices] = True
     parts = kept.split([rank.numel() for rank in ranks.values()])
     return {n: part.view(ranks[n].shape) for n, part in zip(ranks, parts, strict=True)}
+
+
+def keep_density(
+    ranks: Mapping[str, Tensor],
+    mask: Mapping[str, Tensor],
+    density: float,
+    *,
+    per_layer: bool = False,
+) -> dict[str, Tensor]:
+    """The highest ranks until `density` of all weights are kept, of those that `mask` keeps.
+
+    `per_layer` keeps that fraction of each tensor rather than of all together.
+    """
+    if per_layer:
+        return {n: keep_density({n: ranks[n]}, {n: mask[n]}, density)[n] for n in ranks}
+    count = round(density * sum(rank.numel() for rank in ranks.values()))
+    available = sum(int(mask[n].sum()) for n in ranks)
+    return keep_highest(ranks, mask, min(count, available))

@@ -11,7 +11,7 @@ from torch import nn
 from prunus.files import write_atomically
 from prunus.gates import gated_parameters, hard
 from prunus.masks import Mask
-from prunus.methods import Method
+from prunus.methods import Evaluate, Method
 from prunus.search.settings import RunSettings
 from prunus.search.settings_file import write_settings
 from prunus.tasks import Recipe, Task
@@ -112,6 +112,12 @@ class Execution:
                 **self._accuracy(model, "validation"),
                 **self._accuracy(model, "test"),
             }
+
+    def judge(self, model: nn.Module) -> Evaluate | None:
+        """How good the model is on the validation images; None if the task holds out none."""
+        if not len(self._held_out["validation"]):
+            return None
+        return lambda: self._accuracy(model, "validation")["validation_accuracy"]
 
     def _accuracy(self, module: nn.Module, split: SplitName) -> dict[str, float]:
         loader = self._held_out[split]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from math import ceil
 from typing import Any
 
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.gates import gated_parameters, plain_tensors, strip
+from prunus.gates import gated_parameters, plain_tensors
 from prunus.masks import Mask
 from prunus.search.execution import Execution, read_results
 from prunus.search.settings import (
@@ -64,11 +63,9 @@ def _search(execution: Execution) -> dict[str, Any]:
                 method=method,
                 group_options=chosen.group_options,
             )
-            # What the round found is its mask on what it trained. Methods may decide the mask only
-            # now, and take the weights back to w^(k).
-            trained = strip(deepcopy(model))
-            mask = method.end_round()
-            numbers = execution.evaluate(mask.apply(trained))
+            method.commit(execution.judge(model))
+            numbers = execution.evaluate(model)  # before the next round resets weights and scores
+            method.end_round()
             ticket = method.ticket(
                 task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
             )
@@ -89,8 +86,7 @@ def _prune(execution: Execution) -> dict[str, Any]:
     with execution.run(settings.recipe.epochs) as run:
         if run.restore(model, method) == 0:
             execution.fit(run, 0, "search", model, searching, method=method, group_options=options)
-            method.end_round()
-            method.harden()
+            method.harden(execution.judge(model))
             execution.record("search", searching.epochs, execution.evaluate(model))
         execution.fit(
             run,
