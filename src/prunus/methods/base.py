@@ -75,6 +75,7 @@ class Method(ABC):
         self.selection = choose(model, select)
         self._select = select if isinstance(select, str) else [c.name for c in self.selection]
         self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
+        self.check_gates()
         try:
             for candidate in self.selection:
                 gating.attach(candidate, self.gates[candidate.name])
@@ -91,6 +92,9 @@ class Method(ABC):
     @abstractmethod
     def make_gate(self, candidate: Candidate) -> Gate:
         """The gate for one parameter."""
+
+    def check_gates(self) -> None:  # noqa: B027
+        """Raise `SettingError` if the gates, none attached yet, cannot do what was asked for."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -354,3 +358,12 @@ def check(condition: bool, message: str) -> None:
     """Raise `SettingError` with `message` unless `condition` holds."""
     if not condition:
         raise SettingError(message)
+
+
+def check_density(target_density: float) -> None:
+    """Raise `SettingError` unless it is a density that a mask can have."""
+    check(
+        0 < target_density <= 1,
+        f"target_density={target_density}: the fraction of weights to keep is above 0 and at most "
+        "1 (0.1 keeps a tenth)",
+    )

@@ -11,11 +11,19 @@ from torch import Tensor, nn
 from prunus.errors import AttachError
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check
+from prunus.methods.base import Evaluate, Method, check, check_density
+from prunus.methods.budget import check_feasible, cut_scores, shift_scores
+from prunus.methods.schedules import cubic
 from prunus.selection import Candidate, Select
 
 PAPER_STEPS = 85 * 391
 """Steps of one round in the paper: 85 epochs of CIFAR-10 in batches of 128."""
+
+_SETTLED = 0.8
+"""The part of a round after which a density that was asked for is reached."""
+
+_SHIFTS = 200
+"""How often in a round the scores are shifted to meet the density of the moment."""
 
 
 class ContinuousSparsification(Method):
@@ -28,6 +36,9 @@ class ContinuousSparsification(Method):
       `final_temperature` (`beta_T`) as `beta_T ** (t/T)`; with `anneal_every=n` it rises every n
       steps only, and the last n are trained at `beta_T` (n = an epoch: the published code).
     - `mask_init` (`s0`): where scores start. The one knob for density: lower keeps fewer weights.
+    - `target_density`: or the density to end at, within 0.1 percentage points. The threshold that
+      scores must exceed then follows their quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t`
+      leaves a density that falls from 1 to the target over the first 80 % of the round.
     - `penalty` (`lambda`): strength of the l1 penalty on the soft mask.
     - `select`, `granularity`: which weights have gates, and how many weights share one.
     - `mask_scale`: `"init"` multiplies the mask by `1/sigmoid(s0)`, as the published code does, so
@@ -48,6 +59,7 @@ class ContinuousSparsification(Method):
         *,
         steps: int,
         mask_init: float = 0.0,
+        target_density: float | None = None,
         penalty: float = 1e-8,
         final_temperature: float = 200.0,
         select: Select = "paper",
@@ -76,7 +88,15 @@ class ContinuousSparsification(Method):
             anneal_every == 1 or 1 < anneal_every <= steps // 2,
             f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps a round",
         )
+        if target_density is not None:
+            check_density(target_density)
+            check(
+                mask_init == 0,
+                f"mask_init={mask_init} and target_density={target_density} are two ways to say "
+                "how many weights to keep: give one of them",
+            )
         self.mask_init = mask_init
+        self.target_density = target_density
         self.penalty_strength = penalty
         self.final_temperature = final_temperature
         self.granularity = granularity
@@ -90,6 +110,10 @@ class ContinuousSparsification(Method):
             rewind=rewind,
             freeze_weights=freeze_weights,
         )
+
+    def check_gates(self) -> None:
+        if self.target_density is not None:
+            check_feasible(list(self.gates.values()), self.target_density)
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -137,6 +161,9 @@ class ContinuousSparsification(Method):
             stages = self.steps // self.anneal_every
             progress = (self.t // self.anneal_every) / (stages - 1)
         self._set_temperature(self.final_temperature ** min(1.0, progress))
+        if self.target_density is not None and self._shift_is_due():
+            density = cubic(1.0, self.target_density, self.t / (_SETTLED * self.steps))
+            shift_scores(list(self.gates.values()), density)
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         self._check_attached()
@@ -146,12 +173,21 @@ class ContinuousSparsification(Method):
             )
         return super().end_round(evaluate)
 
+    def on_commit(self, evaluate: Evaluate | None) -> Mask:
+        if self.target_density is not None:
+            cut_scores(list(self.gates.values()), self.target_density)
+        return super().on_commit(evaluate)
+
     def on_round_end(self) -> None:
         with torch.no_grad():
             for gate in self.gates.values():
                 # s <- min(beta_T * s_T, s0), and only then beta <- 1
                 gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
+
+    def _shift_is_due(self) -> bool:
+        # Later rounds stay at the density that the first has reached.
+        return self.round == 1 and self.t % max(1, self.steps // _SHIFTS) == 0
 
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():
@@ -163,6 +199,7 @@ class ContinuousSparsification(Method):
         return {
             **super().settings,
             "mask_init": self.mask_init,
+            "target_density": self.target_density,
             "penalty": self.penalty_strength,
             "final_temperature": self.final_temperature,
             "granularity": granularity if isinstance(granularity, str) else list(granularity),

@@ -1,0 +1,249 @@
+"""Every method of the paper against Continuous Sparsification, on one network, data and budget.
+
+The cpu protocol (`protocol.py`): each method gets 8 epochs of search for each of five densities.
+Methods that prune in rounds spend them in one sequence of five rounds, so that their sparsest
+subnetwork has had 40 epochs; methods whose search does not depend on the density share one search.
+Every subnetwork is judged by its hard mask on the test images: as found, after fine-tuning, and
+re-trained from `w^(k)`.
+
+    python benchmarks/methods_cpu.py --data DIR [--seeds 2] [--methods cs,imp] [--workers 2]
+
+Whatever is finished is kept in `runs/methods-cpu` and not done again. `results/methods-cpu.json` is
+written from what is there, also when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.progress import Progress
+from torch import nn
+
+from protocol import Protocol, Scale
+from prunus import Ticket
+from prunus.files import write_atomically
+from prunus.methods import METHODS, Method
+
+FOLDER = Path("runs/methods-cpu")
+RESULTS = Path("results/methods-cpu.json")
+TARGETS = (0.5, 0.2, 0.1, 0.05, 0.02)
+SPARSE_FIRST = (0.1, 0.05, 0.02, 0.2, 0.5)
+"""The order of work: the densities that matter most come first."""
+
+STEPWISE = [1 - low / high for high, low in zip((1.0, *TARGETS), TARGETS, strict=False)]
+"""Fraction of what remains that leaves in each of five rounds."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a method, and how it gets to each density."""
+
+    method: str
+    search: Literal["each", "shared", "rounds"] = "each"
+    settings: dict[str, Any] = field(default_factory=dict)
+    by_target: dict[float, dict[str, Any]] = field(default_factory=dict)
+    """What differs between densities; by default `target_density`."""
+    groups: dict[str, Any] = field(default_factory=dict)
+    """Keywords of `param_groups`."""
+
+    def make(self, model: nn.Module, protocol: Protocol, target: float) -> Method:
+        own = self.by_target.get(target, {"target_density": target})
+        return METHODS[self.method](
+            model,
+            steps=protocol.round_steps,
+            rewind_step=protocol.steps(protocol.scale.rewind_epoch),
+            **self.settings,
+            **({} if self.search == "rounds" else own),
+        )
+
+
+ROWS: dict[str, Row] = {
+    "cs": Row("cs", by_target={}),
+    "cs-budget": Row("cs"),
+    "imp": Row("imp", "rounds", {"rate": STEPWISE}),
+    "imp-c": Row("imp-c", "rounds", {"rate": STEPWISE}),
+    "seq-cs": Row("seq-cs", "rounds", {"rate": STEPWISE}),
+    "iss": Row("iss", "rounds"),
+    "mp": Row("mp", "shared"),
+    "gmp": Row("gmp"),
+    "gmp-layer": Row("gmp", settings={"scope": "layer"}),
+    "netslim": Row("netslim", "shared"),
+    "l0": Row("l0"),
+    "amc": Row("amc", "shared", {"episodes": 60}),
+    "str": Row("str"),
+    "dnw": Row("dnw"),
+    "random": Row("random"),
+}
+
+
+# One piece of work: a search (with fine-tuning), a re-training, or the dense network
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process does at a time; `targets` are the densities that it serves."""
+
+    stage: Literal["dense", "search", "retrain"]
+    row: str
+    seed: int
+    targets: tuple[float, ...]
+
+    def paths(self) -> list[Path]:
+        name = f"{self.row}-seed{self.seed}"
+        return [FOLDER / self.stage / f"{name}-{target:g}.json" for target in self.targets]
+
+    @property
+    def done(self) -> bool:
+        return all(path.exists() for path in self.paths())
+
+
+def plan(rows: list[str], seeds: int) -> Iterator[Work]:
+    """All there is to do, in the order in which it should be done."""
+    for seed in range(seeds):
+        yield Work("dense", "dense", seed, (1.0,))
+        for name in rows:
+            if ROWS[name].search != "each":
+                yield Work("search", name, seed, TARGETS)
+        for target in SPARSE_FIRST:
+            for name in rows:
+                if ROWS[name].search == "each":
+                    yield Work("search", name, seed, (target,))
+        for target in SPARSE_FIRST:
+            for name in rows:
+                yield Work("retrain", name, seed, (target,))
+
+
+def execute(work: Work, data: Path, scale: Scale) -> None:
+    {"dense": _dense, "search": _search, "retrain": _retrain}[work.stage](
+        work, _protocol(data, scale)
+    )
+
+
+@cache
+def _protocol(data: Path, scale: Scale) -> Protocol:
+    return Protocol(data, scale)
+
+
+def _dense(work: Work, protocol: Protocol) -> None:
+    model = protocol.network(work.seed)
+    protocol.train(model, protocol.recipe, work.seed)
+    found = protocol.accuracy(model)
+    protocol.train(model, protocol.fine_tuning, work.seed, first_epoch=protocol.scale.epochs)
+    _write(work, 0, density=1.0, searched=found, fine_tuned=protocol.accuracy(model))
+
+
+def _search(work: Work, protocol: Protocol) -> None:
+    row = ROWS[work.row]
+    model = protocol.network(work.seed)
+    method = row.make(model, protocol, work.targets[0])
+    rounds = len(work.targets) if row.search == "rounds" else 1
+    for number in range(rounds):
+        protocol.train(
+            model,
+            protocol.recipe,
+            work.seed,
+            method=method,
+            group_options=row.groups,
+            first_epoch=number * protocol.scale.epochs,
+        )
+        if row.search == "shared":
+            for index, target in enumerate(work.targets):
+                copy = deepcopy(method)
+                copy.target_density = target
+                _finish(work, index, protocol, copy)
+        else:
+            method.commit(protocol.judge(model))
+            _finish(work, number, protocol, deepcopy(method))
+            if number + 1 < rounds:
+                method.end_round()
+
+
+def _finish(work: Work, index: int, protocol: Protocol, method: Method) -> None:
+    """Fix the mask, judge it, keep the ticket, fine-tune."""
+    row, model, rounds = ROWS[work.row], method.model, method.round
+    method.harden(protocol.judge(model))
+    ticket = method.ticket(task="cifar10/resnet20", seed=work.seed)
+    path = work.paths()[index]
+    ticket.save(path.with_suffix(".safetensors"))
+    found = protocol.accuracy(model)
+    _write(
+        work,
+        index,
+        density=ticket.mask.density,
+        searched=found,
+        fine_tuned=protocol.fine_tune(model, method, work.seed),
+        search_epochs=protocol.scale.epochs * (rounds if row.search == "rounds" else 1),
+        layers={layer.name: layer.density for layer in ticket.mask.layers},
+        settings=method.settings,
+        groups=row.groups,
+    )
+
+
+def _retrain(work: Work, protocol: Protocol) -> None:
+    [source] = Work("search", work.row, work.seed, work.targets).paths()
+    ticket = Ticket.load(source.with_suffix(".safetensors"))
+    _write(work, 0, retrained=protocol.retrain(ticket, work.seed))
+
+
+def _write(work: Work, index: int, **numbers: Any) -> None:
+    path = work.paths()[index]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"row": work.row, "seed": work.seed, "target": work.targets[index], **numbers}
+    write_atomically(path, json.dumps(content, indent=1))
+
+
+# All of them
+
+
+def collect(scale: Scale) -> dict[str, Any]:
+    """What is finished so far, in one piece."""
+    cells = []
+    for path in sorted([*FOLDER.glob("dense/*.json"), *FOLDER.glob("search/*.json")]):
+        cell = json.loads(path.read_text())
+        retrained = FOLDER / "retrain" / path.name
+        if retrained.exists():
+            cell["retrained"] = json.loads(retrained.read_text())["retrained"]
+        cells.append(cell)
+    return {"scale": asdict(scale), "targets": TARGETS, "cells": cells}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--methods", default=",".join(ROWS))
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    scale = Scale()
+    todo = [w for w in plan(arguments.methods.split(","), arguments.seeds) if not w.done]
+    begun = time.monotonic()
+    context = get_context("spawn")
+    with Progress() as bar, ProcessPoolExecutor(arguments.workers, context) as pool:
+        line = bar.add_task("comparing methods", total=len(todo))
+        futures = {pool.submit(execute, w, arguments.data.resolve(), scale): w for w in todo}
+        for future in as_completed(futures):
+            work = futures[future]
+            error = future.exception()
+            minutes = (time.monotonic() - begun) / 60
+            bar.print(
+                f"{minutes:6.1f} min  {work.stage} {work.row} {work.targets}: {error or 'ok'}"
+            )
+            bar.advance(line)
+            write_atomically(RESULTS, json.dumps(collect(scale), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
