@@ -26,12 +26,27 @@ def make_imp(model):
     )
 
 
-METHODS = {"cs": make_cs, "imp": make_imp}
+def maker(name, **settings):
+    def make(model):
+        return prunus.METHODS[name](model, steps=6, select="all", rewind_step=2, **settings)
+
+    return make
+
+
+METHODS = {
+    "cs": make_cs,
+    "imp": make_imp,
+    "imp-c": maker("imp-c", rate=[0.3, 0.2, 0.1]),
+    "seq-cs": maker("seq-cs", rate=0.3, penalty=1e-4),
+    "mp": maker("mp", target_density=0.4),
+    "gmp": maker("gmp", target_density=0.4, start=0.2, end=0.7),
+    "random": maker("random", target_density=0.4, seed=3),
+}
 
 
 def sgd(method, **options):
     options = {"momentum": 0.9, "weight_decay": 1e-2, **options}
-    if method.name == "cs":
+    if method.name in ("cs", "seq-cs"):
         options["score_lr"] = 0.5
     return torch.optim.SGD(method.param_groups(0.1, **options))
 
@@ -45,7 +60,7 @@ def train(method, optimizer, steps=3, batch=x):
 
 
 def test_registry():
-    assert {name: cls.name for name, cls in prunus.METHODS.items()} == {"cs": "cs", "imp": "imp"}
+    assert {name: cls.name for name, cls in prunus.METHODS.items()} == {n: n for n in METHODS}
 
 
 # Hardening

@@ -114,6 +114,9 @@ class Method(ABC):
         """Decide the mask of this round. By default it is the one that the gates stand for."""
         return self.mask()
 
+    def check_rounds(self, rounds: int) -> None:  # noqa: B027
+        """Raise `SettingError` if the settings do not suffice for that many rounds."""
+
     def on_round_end(self) -> None:  # noqa: B027
         """Prepare the gates for another round, after this one has committed to its mask."""
 

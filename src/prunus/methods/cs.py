@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,7 @@ class ContinuousSparsification(Method):
     why_empty = (
         ": no score is above zero (yet). Use more steps, a larger score_lr or a larger mask_init"
     )
+    gate_type: ClassVar[type[SigmoidGate]] = SigmoidGate
     gates: dict[str, SigmoidGate]  # type: ignore[assignment]
 
     def __init__(
@@ -117,7 +118,7 @@ class ContinuousSparsification(Method):
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
-        return SigmoidGate(
+        return self.gate_type(
             candidate.parameter,
             layout(candidate, self.granularity),
             self.mask_init,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import gated_parameters
+from prunus.methods.base import check
 
 
 def magnitudes(model: nn.Module) -> dict[str, Tensor]:
@@ -29,6 +30,14 @@ def keep_highest(
     return {n: part.view(ranks[n].shape) for n, part in zip(ranks, parts, strict=True)}
 
 
+def remove_lowest(
+    ranks: Mapping[str, Tensor], mask: Mapping[str, Tensor], rate: float
+) -> dict[str, Tensor]:
+    """What is left of `mask` without the fraction `rate` of its weights that have lowest rank."""
+    remaining = sum(int(mask[n].sum()) for n in ranks)
+    return keep_highest(ranks, mask, remaining - round(rate * remaining))
+
+
 def keep_density(
     ranks: Mapping[str, Tensor],
     mask: Mapping[str, Tensor],
@@ -45,3 +54,12 @@ def keep_density(
     count = round(density * sum(rank.numel() for rank in ranks.values()))
     available = sum(int(mask[n].sum()) for n in ranks)
     return keep_highest(ranks, mask, min(count, available))
+
+
+def check_target_density(density: float) -> None:
+    """Raise `SettingError` unless `density` is a fraction of weights that can be kept."""
+    check(
+        0 < density <= 1,
+        f"target_density={density}: the fraction of weights to keep is above 0 and at most 1 "
+        "(0.1 keeps a tenth)",
+    )

@@ -50,6 +50,7 @@ def _search(execution: Execution) -> dict[str, Any]:
     method = chosen.attach(
         model, steps=recipe.epochs * steps, rewind_step=round(settings.rewind_epoch * steps)
     )
+    method.check_rounds(settings.rounds)
     with execution.run(settings.rounds * recipe.epochs) as run:
         for phase in range(run.restore(model, method), settings.rounds):
             name = f"round {phase + 1}"
