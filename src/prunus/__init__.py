@@ -15,13 +15,24 @@ from prunus.methods import (
     METHODS,
     ContinuedMagnitudePruning,
     ContinuousSparsification,
+<<<<<<< HEAD
     GradualMagnitudePruning,
+=======
+    DiscoveringNeuralWirings,
+>>>>>>> learned
     IterativeMagnitudePruning,
+    IterativeStochasticSparsification,
+    L0Regularisation,
     LayerStatistics,
     MagnitudePruning,
     Method,
+<<<<<<< HEAD
     RandomPruning,
     SequentialSparsification,
+=======
+    NetworkSlimming,
+    SoftThresholdReparameterisation,
+>>>>>>> learned
     Statistics,
 )
 from prunus.selection import Candidate, Selection, candidates, choose
@@ -34,8 +45,14 @@ __all__ = [
     "Candidate",
     "ContinuedMagnitudePruning",
     "ContinuousSparsification",
+<<<<<<< HEAD
     "GradualMagnitudePruning",
+=======
+    "DiscoveringNeuralWirings",
+>>>>>>> learned
     "IterativeMagnitudePruning",
+    "IterativeStochasticSparsification",
+    "L0Regularisation",
     "LayerDensity",
     "LayerStatistics",
     "MagnitudePruning",
@@ -43,6 +60,7 @@ __all__ = [
     "Mask",
     "MaskError",
     "Method",
+    "NetworkSlimming",
     "PrunusError",
     "PrunusWarning",
     "RandomPruning",
@@ -50,6 +68,7 @@ __all__ = [
     "SelectionError",
     "SequentialSparsification",
     "SettingError",
+    "SoftThresholdReparameterisation",
     "Statistics",
     "Ticket",
     "TicketError",

@@ -11,16 +11,26 @@ from prunus.gates.attach import (
     strip,
 )
 from prunus.gates.base import Gate
+from prunus.gates.bernoulli import BernoulliGate
 from prunus.gates.fixed import FixedGate
 from prunus.gates.granularity import Granularity, Layout, layout
+from prunus.gates.hard_concrete import HardConcreteGate
+from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
+from prunus.gates.soft_threshold import SoftThresholdGate
+from prunus.gates.top_k import TopKGate
 
 __all__ = [
+    "BernoulliGate",
     "FixedGate",
     "Gate",
     "Granularity",
+    "HardConcreteGate",
     "Layout",
+    "ScalingGate",
     "SigmoidGate",
+    "SoftThresholdGate",
+    "TopKGate",
     "attach",
     "check_attachable",
     "gated_parameters",

@@ -50,6 +50,9 @@ class Gate(nn.Module):
         """What a weight counts as when the binary mask keeps it."""
         return w if self.scale == 1.0 else w * self.scale
 
+    def fold(self, w: Tensor) -> None:
+        """Write what a kept weight counts as into the weight itself, when the search is over."""
+
     def soft_mask(self) -> Tensor:
         """What the gate multiplies by now, one value per gate; the mask itself if it is binary."""
         return self.mask().float()

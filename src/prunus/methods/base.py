@@ -241,6 +241,9 @@ class Method(ABC):
         self._check_attached()
         mask = self.mask() if self._holds else self.commit(evaluate)
         self._fix_gates(True)
+        with torch.no_grad():
+            for gate, weight in gating.gated_parameters(self.model).values():
+                gate.fold(weight)
         return mask
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:

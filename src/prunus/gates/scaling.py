@@ -1,0 +1,30 @@
+"""The gate of network slimming, weight by weight: `w -> g * w` with a learned factor `g`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from prunus.gates.base import Gate
+
+
+class ScalingGate(Gate):
+    """A scaling factor `g` for every weight. It removes nothing by itself: the method does."""
+
+    def __init__(self, weight: Tensor, scaling_init: float) -> None:
+        super().__init__()
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        self.scaling = nn.Parameter(torch.full_like(weight, scaling_init, dtype=dtype).detach())
+
+    def soft(self, w: Tensor) -> Tensor:
+        return (self.scaling * w).to(w.dtype)
+
+    def kept(self, w: Tensor) -> Tensor:
+        return self.soft(w)
+
+    def decide(self) -> Tensor:
+        return torch.ones_like(self.scaling, dtype=torch.bool)
+
+    def fold(self, w: Tensor) -> None:
+        w.copy_(self.kept(w))
+        self.scaling.fill_(1.0)

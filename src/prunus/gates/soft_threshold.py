@@ -1,0 +1,75 @@
+"""The gate of soft threshold reparameterisation: `w -> sign(w) * relu(|w| - sigmoid(s))`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from prunus.gates.base import Gate
+
+
+class SoftThresholdGate(Gate):
+    """One learned threshold `sigmoid(s)` for a whole tensor; the mask is `|w| > sigmoid(s)`.
+
+    `survivors` is that mask as `observe` last saw it.
+    """
+
+    survivors: Tensor
+
+    def __init__(self, weight: Tensor, s_init: float) -> None:
+        super().__init__()
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        self.score = nn.Parameter(torch.full((), s_init, dtype=dtype, device=weight.device))
+        self.register_buffer("survivors", torch.ones_like(weight, dtype=torch.bool))
+
+    @property
+    def threshold(self) -> Tensor:
+        """`sigmoid(s)`."""
+        return torch.sigmoid(self.score)
+
+    def soft(self, w: Tensor) -> Tensor:
+        return _soft_threshold(w, self.threshold).to(w.dtype)
+
+    def kept(self, w: Tensor) -> Tensor:
+        return self.soft(w)
+
+    def observe(self, w: Tensor) -> None:
+        """Bring the mask up to date with the weight."""
+        with torch.no_grad():
+            self.survivors.copy_(w.abs() > self.threshold)
+
+    def decide(self) -> Tensor:
+        return self.survivors
+
+    def fold(self, w: Tensor) -> None:
+        w.copy_(self.kept(w))
+        self.score.fill_(-torch.inf)  # a threshold of exactly zero
+
+
+class _SoftThreshold(torch.autograd.Function):
+    """Saves its output only, which lives anyway: the layer that computes with it has saved it."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, threshold: Tensor) -> Tensor:
+        out = w - torch.clamp(w, -threshold, threshold)
+        ctx.save_for_backward(out)
+        ctx.dtype = w.dtype
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (out,) = ctx.saved_tensors
+        grad_w = grad_t = None
+        if ctx.needs_input_grad[0]:
+            grad_w = (g * (out != 0)).to(ctx.dtype)  # a kept weight's gradient, as it is
+        if ctx.needs_input_grad[1]:
+            grad_t = -(g * out.sign()).sum()
+        return grad_w, grad_t
+
+
+def _soft_threshold(w: Tensor, threshold: Tensor) -> Tensor:
+    return cast(Tensor, _SoftThreshold.apply(w, threshold))  # type: ignore[no-untyped-call]
