@@ -12,6 +12,7 @@ from prunus.errors import (
 from prunus.gates import hard, remove, strip
 from prunus.masks import LayerDensity, Mask
 from prunus.methods import (
+    AMC,
     METHODS,
     ContinuedMagnitudePruning,
     ContinuousSparsification,
@@ -40,6 +41,7 @@ from prunus.ticket import Manifest, Ticket
 from prunus.version import __version__
 
 __all__ = [
+    "AMC",
     "METHODS",
     "AttachError",
     "Candidate",

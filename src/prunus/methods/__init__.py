@@ -1,5 +1,6 @@
 """The sparsification methods, by the name that the command line and the results use."""
 
+from prunus.methods.amc import AMC
 from prunus.methods.base import Evaluate, Method
 from prunus.methods.cs import ContinuousSparsification
 <<<<<<< HEAD
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     ContinuousSparsification.name: ContinuousSparsification,
     IterativeMagnitudePruning.name: IterativeMagnitudePruning,
 <<<<<<< HEAD
+<<<<<<< HEAD
     ContinuedMagnitudePruning.name: ContinuedMagnitudePruning,
     SequentialSparsification.name: SequentialSparsification,
     MagnitudePruning.name: MagnitudePruning,
@@ -34,9 +36,13 @@ METHODS: dict[str, type[Method]] = {
     SoftThresholdReparameterisation.name: SoftThresholdReparameterisation,
     DiscoveringNeuralWirings.name: DiscoveringNeuralWirings,
 >>>>>>> learned
+=======
+    AMC.name: AMC,
+>>>>>>> amc
 }
 
 __all__ = [
+    "AMC",
     "METHODS",
     "ContinuedMagnitudePruning",
     "ContinuousSparsification",

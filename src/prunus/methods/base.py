@@ -255,8 +255,11 @@ class Method(ABC):
         )
         assert evaluate is not None
         self._hold(mask)
-        with self.hard():
-            return evaluate()
+        try:
+            with self.hard():
+                return evaluate()
+        finally:
+            self._hold(None)  # a mask that was tried is not one that the round committed to
 
     def strip(self) -> nn.Module:
         """Make the mask permanent and leave: plain modules with zeros in place."""
