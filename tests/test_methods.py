@@ -26,13 +26,13 @@ def make_imp(model):
     )
 
 
-<<<<<<< HEAD
 def maker(name, **settings):
     def make(model):
         return prunus.METHODS[name](model, steps=6, select="all", rewind_step=2, **settings)
 
     return make
-=======
+
+
 def make_iss(model):
     return prunus.IterativeStochasticSparsification(
         model, steps=6, penalty=1e-4, score_lr=5.0, select="all", rewind_step=2, rewind=False
@@ -72,26 +72,22 @@ def make_dnw(model):
     return prunus.DiscoveringNeuralWirings(
         model, steps=6, target_density=0.3, select="all", rewind_step=2
     )
->>>>>>> learned
 
 
 METHODS = {
     "cs": make_cs,
     "imp": make_imp,
-<<<<<<< HEAD
     "imp-c": maker("imp-c", rate=[0.3, 0.2, 0.1]),
     "seq-cs": maker("seq-cs", rate=0.3, penalty=1e-4),
     "mp": maker("mp", target_density=0.4),
     "gmp": maker("gmp", target_density=0.4, start=0.2, end=0.7),
     "random": maker("random", target_density=0.4, seed=3),
-=======
     "iss": make_iss,
     "netslim": make_netslim,
     "l0": make_l0,
     "l0 expected": make_l0_expected,
     "str": make_str,
     "dnw": make_dnw,
->>>>>>> learned
 }
 
 
@@ -112,12 +108,8 @@ def train(method, optimizer, steps=3, batch=x):
 
 
 def test_registry():
-<<<<<<< HEAD
-    assert {name: cls.name for name, cls in prunus.METHODS.items()} == {n: n for n in METHODS}
-=======
     assert all(cls.name == name for name, cls in prunus.METHODS.items())
     assert {name.partition(" ")[0] for name in METHODS} == set(prunus.METHODS)
->>>>>>> learned
 
 
 # Hardening

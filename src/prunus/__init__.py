@@ -16,24 +16,18 @@ from prunus.methods import (
     METHODS,
     ContinuedMagnitudePruning,
     ContinuousSparsification,
-<<<<<<< HEAD
-    GradualMagnitudePruning,
-=======
     DiscoveringNeuralWirings,
->>>>>>> learned
+    GradualMagnitudePruning,
     IterativeMagnitudePruning,
     IterativeStochasticSparsification,
     L0Regularisation,
     LayerStatistics,
     MagnitudePruning,
     Method,
-<<<<<<< HEAD
+    NetworkSlimming,
     RandomPruning,
     SequentialSparsification,
-=======
-    NetworkSlimming,
     SoftThresholdReparameterisation,
->>>>>>> learned
     Statistics,
 )
 from prunus.selection import Candidate, Selection, candidates, choose
@@ -47,11 +41,8 @@ __all__ = [
     "Candidate",
     "ContinuedMagnitudePruning",
     "ContinuousSparsification",
-<<<<<<< HEAD
-    "GradualMagnitudePruning",
-=======
     "DiscoveringNeuralWirings",
->>>>>>> learned
+    "GradualMagnitudePruning",
     "IterativeMagnitudePruning",
     "IterativeStochasticSparsification",
     "L0Regularisation",

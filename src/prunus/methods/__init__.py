@@ -3,42 +3,32 @@
 from prunus.methods.amc import AMC
 from prunus.methods.base import Evaluate, Method
 from prunus.methods.cs import ContinuousSparsification
-<<<<<<< HEAD
+from prunus.methods.dnw import DiscoveringNeuralWirings
 from prunus.methods.gmp import GradualMagnitudePruning
 from prunus.methods.imp import ContinuedMagnitudePruning, IterativeMagnitudePruning
-from prunus.methods.mp import MagnitudePruning
-from prunus.methods.random import RandomPruning
-from prunus.methods.seq_cs import SequentialSparsification
-=======
-from prunus.methods.dnw import DiscoveringNeuralWirings
-from prunus.methods.imp import IterativeMagnitudePruning
 from prunus.methods.iss import IterativeStochasticSparsification
 from prunus.methods.l0 import L0Regularisation
+from prunus.methods.mp import MagnitudePruning
 from prunus.methods.netslim import NetworkSlimming
+from prunus.methods.random import RandomPruning
+from prunus.methods.seq_cs import SequentialSparsification
 from prunus.methods.soft_threshold import SoftThresholdReparameterisation
->>>>>>> learned
 from prunus.methods.statistics import LayerStatistics, Statistics
 
 METHODS: dict[str, type[Method]] = {
     ContinuousSparsification.name: ContinuousSparsification,
     IterativeMagnitudePruning.name: IterativeMagnitudePruning,
-<<<<<<< HEAD
-<<<<<<< HEAD
     ContinuedMagnitudePruning.name: ContinuedMagnitudePruning,
     SequentialSparsification.name: SequentialSparsification,
     MagnitudePruning.name: MagnitudePruning,
     GradualMagnitudePruning.name: GradualMagnitudePruning,
     RandomPruning.name: RandomPruning,
-=======
     IterativeStochasticSparsification.name: IterativeStochasticSparsification,
     NetworkSlimming.name: NetworkSlimming,
     L0Regularisation.name: L0Regularisation,
     SoftThresholdReparameterisation.name: SoftThresholdReparameterisation,
     DiscoveringNeuralWirings.name: DiscoveringNeuralWirings,
->>>>>>> learned
-=======
     AMC.name: AMC,
->>>>>>> amc
 }
 
 __all__ = [
@@ -55,12 +45,9 @@ __all__ = [
     "LayerStatistics",
     "MagnitudePruning",
     "Method",
-<<<<<<< HEAD
+    "NetworkSlimming",
     "RandomPruning",
     "SequentialSparsification",
-=======
-    "NetworkSlimming",
     "SoftThresholdReparameterisation",
->>>>>>> learned
     "Statistics",
 ]
