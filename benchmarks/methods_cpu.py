@@ -31,6 +31,7 @@ import torch
 from rich.progress import Progress
 from torch import nn
 
+from budget_designs import DESIGNS
 from protocol import Protocol, Scale
 from prunus import Ticket
 from prunus.files import write_atomically
@@ -57,10 +58,12 @@ class Row:
     """What differs between densities; by default `target_density`."""
     groups: dict[str, Any] = field(default_factory=dict)
     """Keywords of `param_groups`."""
+    targets: tuple[float, ...] = SPARSE_FIRST
+    retrain: bool = True
 
     def make(self, model: nn.Module, protocol: Protocol, target: float) -> Method:
         own = self.by_target.get(target, {"target_density": target})
-        return METHODS[self.method](
+        return (METHODS | DESIGNS)[self.method](
             model,
             steps=protocol.round_steps,
             rewind_step=protocol.steps(protocol.scale.rewind_epoch),
@@ -69,22 +72,23 @@ class Row:
         )
 
 
+FEW = (0.1, 0.02)
+
 ROWS: dict[str, Row] = {
-    "cs": Row("cs", by_target={}),
     "cs-budget": Row("cs"),
     "imp": Row("imp", "rounds", {"rate": STEPWISE}),
-    "imp-c": Row("imp-c", "rounds", {"rate": STEPWISE}),
-    "seq-cs": Row("seq-cs", "rounds", {"rate": STEPWISE}),
-    "iss": Row("iss", "rounds"),
     "mp": Row("mp", "shared"),
     "gmp": Row("gmp"),
-    "gmp-layer": Row("gmp", settings={"scope": "layer"}),
     "netslim": Row("netslim", "shared"),
-    "l0": Row("l0"),
-    "amc": Row("amc", "shared", {"episodes": 60}),
-    "str": Row("str"),
     "dnw": Row("dnw"),
-    "random": Row("random"),
+    "imp-c": Row("imp-c", "rounds", {"rate": STEPWISE}),
+    "seq-cs": Row("seq-cs", "rounds", {"rate": 0.543}),
+    "iss": Row("iss", "rounds"),
+    "amc": Row("amc", "shared", {"episodes": 60}),
+    "gmp-layer": Row("gmp", settings={"scope": "layer"}),
+    "random": Row("random", retrain=False),
+    "lagrange": Row("lagrange", targets=FEW, retrain=False),
+    "quadratic": Row("quadratic", targets=FEW, retrain=False),
 }
 
 
@@ -118,11 +122,12 @@ def plan(rows: list[str], seeds: int) -> Iterator[Work]:
                 yield Work("search", name, seed, TARGETS)
         for target in SPARSE_FIRST:
             for name in rows:
-                if ROWS[name].search == "each":
+                if ROWS[name].search == "each" and target in ROWS[name].targets:
                     yield Work("search", name, seed, (target,))
         for target in SPARSE_FIRST:
             for name in rows:
-                yield Work("retrain", name, seed, (target,))
+                if ROWS[name].retrain:
+                    yield Work("retrain", name, seed, (target,))
 
 
 def execute(work: Work, data: Path, scale: Scale) -> None:

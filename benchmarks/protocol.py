@@ -28,7 +28,7 @@ from prunus.training.randomness import seed_everything
 class Scale:
     """How much of the protocol to do. All methods get the same."""
 
-    images: int = 12_500
+    images: int = 10_000
     epochs: int = 8
     """Of one round of search; the dense network gets as many."""
     rewind_epoch: int = 1
