@@ -2,6 +2,8 @@
 
 import copy
 import tempfile
+import time
+from datetime import timedelta
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import prunus
 from models import ConvNet, images, seeded
+from processes import SECONDS
 
 x = images(4, 2, 6, 6)()
 
@@ -125,7 +128,13 @@ def test_channels_last(when, granularity):
 
 def worker(rank, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=SECONDS),
+    )
     torch.manual_seed(rank)  # other data, and other weights until DDP broadcasts them
     model = ConvNet()
     cs = prunus.ContinuousSparsification(
@@ -153,7 +162,14 @@ def worker(rank, folder):
 
 def test_two_processes_find_the_same_masks():
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(worker, (folder,), nprocs=2)
+        context = mp.spawn(worker, (folder,), nprocs=2, join=False, daemon=True)
+        deadline = time.monotonic() + SECONDS
+        try:
+            while not context.join(timeout=1):
+                assert time.monotonic() < deadline, "the processes wait for each other"
+        finally:
+            for process in context.processes:
+                process.kill()
         one, two = (torch.load(f"{folder}/{rank}.pt") for rank in range(2))
     for ours, theirs in zip(one[0], two[0], strict=True):
         first, second = prunus.Mask(ours), prunus.Mask(theirs)

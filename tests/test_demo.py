@@ -2,10 +2,7 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import prunus
+from processes import SECONDS, started, wait_until
 from prunus.cli import main
 from prunus.demo import experiment
 from prunus.demo.experiment import Result
@@ -116,6 +114,48 @@ def test_an_interrupted_pool_leaves_no_process(tmp_path: Path) -> None:
     assert set(active_children()) <= before
 
 
+def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
+    before = set(active_children())
+    with pytest.raises(prunus.SettingError, match="train_images") as raised:
+        run(tmp_path, replace(TINY, train_images=5000))
+    assert "In the process of seed" in raised.value.__notes__[0]
+    assert set(active_children()) <= before
+
+
+def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
+    before = set(active_children())
+
+    def kill(*_: object) -> None:
+        for process in set(active_children()) - before:
+            process.kill()
+
+    with pytest.raises(prunus.PrunusError, match=r"process of seed [01] died with exit code -9"):
+        run_seeds(tmp_path, TINY, kill)
+    assert set(active_children()) <= before
+
+
+ENDLESS = """
+from pathlib import Path
+from prunus.demo.settings import Settings
+from prunus.demo.workers import run_seeds
+
+if __name__ == "__main__":
+    settings = Settings(seeds=(0, 1), epochs=10**6)
+    run_seeds(Path("out"), settings, lambda *_: Path("at-work").touch())
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "endless.py"
+    program.write_text(ENDLESS)
+    with started(program, cwd=tmp_path) as process:
+        wait_until((tmp_path / "at-work").exists, process)
+        process.kill()
+        # The workers have its output too, so this waits for the end of all of them.
+        _, errors = process.communicate(timeout=SECONDS)
+    assert "Traceback" not in errors
+
+
 def test_page_is_self_contained(finished: tuple[Path, list[Result]]) -> None:
     page = demo_page(finished[1], TINY)
     body = page.replace("https://vega.github.io/schema", "")  # an identifier, not an address
@@ -165,15 +205,10 @@ def test_killed_and_run_again_equals_uninterrupted(tmp_path: Path) -> None:
     settings = Settings(seeds=(0,), mask_inits=(-0.05,), rounds=2, epochs=3)
     expected, _ = run(tmp_path / "whole", settings)
     flags = ["--seeds", "0", "--mask-inits", "-0.05", "--rounds", "2", "--epochs", "3"]
-    command = [sys.executable, "-c", "import torch; torch.set_num_threads(1);"
-               "from prunus.cli import main; main()", "demo", "--out", str(tmp_path / "cut"), *flags]  # fmt: skip  # noqa: E501
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     done = tmp_path / "cut" / "results" / "cs-0.05-seed0.json"
-    deadline = time.monotonic() + 120
-    while not done.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert done.exists() and not (tmp_path / "cut" / "results.json").exists()
+    with started("-m", "prunus", "demo", "--out", tmp_path / "cut", *flags) as process:
+        wait_until(done.exists, process)
+        process.kill()
+    assert not (tmp_path / "cut" / "results.json").exists()
     resumed, _ = run(tmp_path / "cut", settings)
     assert resumed == expected

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from processes import run
 
-LIMIT = 0.050  # seconds
+SECONDS = 0.050
+SHARE = 0.05  # of the import of torch, on a machine so slow that this is more
 RUNS = 6
 
 MEASURE = """
 import time
+clock = time.process_time  # of this process alone: other tests may keep the machine busy
+start = clock()
 import torch
-start = time.process_time()  # of this process alone: other tests may keep the machine busy
+middle = clock()
 import prunus
-print(time.process_time() - start)
+print(middle - start, clock() - middle)
 """
 
 HEAVY = ("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx")
@@ -26,20 +28,15 @@ print([name for name in {HEAVY!r} if name in sys.modules and name not in before]
 """
 
 
-def run(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
 def test_import_takes_at_most_50_ms_more_than_torch() -> None:
     times: list[float] = []
     for _ in range(RUNS):  # the first run may have to compile the package
-        times.append(float(run(MEASURE)))
-        if min(times) <= LIMIT:
-            break
-    assert min(times) <= LIMIT, [f"{1000 * t:.0f} ms" for t in times]
+        torch, prunus = map(float, run("-c", MEASURE).split())
+        times.append(prunus)
+        if prunus <= max(SECONDS, SHARE * torch):
+            return
+    raise AssertionError([f"{1000 * t:.0f} ms" for t in times])
 
 
 def test_import_loads_nothing_heavy() -> None:
-    assert run(LOADED) == "[]"
+    assert run("-c", LOADED) == "[]\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import prunus
+from processes import run
 from prunus import AttachError, Manifest, Mask, MaskError, Ticket, TicketError
 
 torch.set_num_threads(1)
@@ -484,9 +483,7 @@ class TestSaving:
         assert list(tmp_path.iterdir()) == [path]
 
     def test_killed_while_overwriting(self, tmp_path: Path) -> None:
-        command = [sys.executable, "-c", KILL_WRITERS, str(tmp_path / "a.ticket"), "10"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert result.stdout == "always whole\n", result.stderr
+        assert run("-c", KILL_WRITERS, tmp_path / "a.ticket", 10) == "always whole\n"
 
     def test_creates_missing_folders(self, tmp_path: Path) -> None:
         ticket = ticket_for(network())

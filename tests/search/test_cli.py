@@ -1,23 +1,18 @@
 """The commands, as a person types them."""
 
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
 
-import prunus
+from processes import SECONDS, run, started, wait_until
 from prunus import Ticket
 from prunus.cli import app, main
-
-PACKAGE = Path(prunus.__file__).parents[1]
 
 
 def small(epochs=2, batch_size=25, images=100):
@@ -164,19 +159,6 @@ def test_help_names_every_command():
 # In processes of their own
 
 
-def launch(arguments, where, **options):
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "prunus", *map(str, arguments)],
-        cwd=where,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
 # Seven steps an epoch: the processes, which meet every ten, stop in the middle of one.
 TOGETHER = [
     *("search", *small(epochs=8, batch_size=20, images=140), "--devices", "2"),
@@ -188,24 +170,18 @@ TOGETHER = [
 def together(tmp_path_factory):
     """A search in two processes, left alone."""
     where = tmp_path_factory.mktemp("together")
-    process = launch(TOGETHER, where)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    return where / folder(output)
+    return where / folder(run("-m", "prunus", *TOGETHER, cwd=where))
 
 
 def test_sigterm_to_two_processes_and_going_on(together, tmp_path):
-    process = launch(TOGETHER, tmp_path)
     metrics = tmp_path / "runs" / together.name / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=120)
+    with started("-m", "prunus", *TOGETHER, cwd=tmp_path) as process:
+        wait_until(lambda: metrics.exists() and metrics.stat().st_size, process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 143, errors
     assert "stopped by SIGTERM after writing a checkpoint; the same command goes on" in errors
-    process = launch(TOGETHER, tmp_path)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
+    output = run("-m", "prunus", *TOGETHER, cwd=tmp_path)
     assert "going on with round" in output
     own = tmp_path / folder(output)
     for name in ("metrics.jsonl", "results.json"):
@@ -213,11 +189,10 @@ def test_sigterm_to_two_processes_and_going_on(together, tmp_path):
 
 
 def test_ctrl_c(tmp_path):
-    process = launch(["train", *small(epochs=500)], tmp_path)
-    while not list(tmp_path.glob("runs/*/metrics.jsonl")) and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with started("-m", "prunus", "train", *small(epochs=500), cwd=tmp_path) as process:
+        wait_until(lambda: list(tmp_path.glob("runs/*/metrics.jsonl")), process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert "prunus: stopped by SIGINT after writing a checkpoint" in errors
     assert "Traceback" not in errors
@@ -232,17 +207,13 @@ def test_resnet50_from_image_files_in_two_processes(tmp_path):
             for number in range(count):
                 pixels = generator.integers(0, 256, (40, 48, 3), dtype=np.uint8)
                 image.fromarray(pixels).save(tmp_path / "tree" / part / name / f"{number}.jpg")
-    process = launch(
-        [
-            *("search", "--task", "image-folder/resnet50", "--data", "tree"),
-            *("--epochs", "1", "--batch-size", "4", "--rounds", "1", "--rewind-epoch", "0"),
-            *("--devices", "2", "--workers", "2", "--set", "data.image_size=32"),
-            *("--set", "engine.accelerator=cpu", "--set", "data.validation_images=4"),
-        ],
-        tmp_path,
+    output = run(
+        *("-m", "prunus", "search", "--task", "image-folder/resnet50", "--data", "tree"),
+        *("--epochs", "1", "--batch-size", "4", "--rounds", "1", "--rewind-epoch", "0"),
+        *("--devices", "2", "--workers", "2", "--set", "data.image_size=32"),
+        *("--set", "engine.accelerator=cpu", "--set", "data.validation_images=4"),
+        cwd=tmp_path,
     )
-    output, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
     results = json.loads((tmp_path / folder(output) / "results.json").read_text())
     [stage] = results["stages"]
     assert results["finished"] and len(stage["layers"]) == 49

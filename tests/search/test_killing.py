@@ -1,15 +1,12 @@
 """A search that is killed again and again ends like one that was left alone, bit for bit."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-import prunus
+from processes import run
 from prunus import Ticket
 
 
@@ -19,16 +16,7 @@ def content(ticket):
 
 def test_killed_at_twenty_moments(tmp_path):
     program = Path(__file__).with_name("killing.py")
-    package = Path(prunus.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(package)}
-    output = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), "0"],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=environment,
-    ).stdout
-    moments = json.loads(output)
+    moments = json.loads(run(program, tmp_path, 0))
     assert len(moments) == 20
     assert moments[0] < 10 and moments[-1] > 70
     [whole] = (tmp_path / "whole").iterdir()

@@ -87,7 +87,7 @@ def test_threads_leave_signals_alone():
     seen = []
     thread = threading.Thread(target=enter)
     thread.start()
-    thread.join()
+    thread.join(timeout=60)
     assert seen == [(0, before)]
 
 

@@ -1,27 +1,21 @@
 """Two gloo processes train like one."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import prunus
+from processes import run
 from prunus import Mask
 
 PROGRAM = Path(__file__).with_name("two_processes.py")
-PACKAGE = Path(prunus.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    for devices in ("1", "2"):
-        command = [sys.executable, str(PROGRAM), str(folder), devices]
-        subprocess.run(command, check=True, env=environment, capture_output=True)
+    for devices in (1, 2):
+        run(PROGRAM, folder, devices)
     return {path.stem: torch.load(path) for path in folder.glob("*.pt")}
 
 

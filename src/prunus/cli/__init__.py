@@ -70,7 +70,7 @@ def main() -> None:
     """Run a command; errors that Prunus raises on purpose are messages, not tracebacks."""
     warnings.showwarning = _show_warning
     try:
-        app()
+        app(sys.argv[1:])
     except PrunusError as error:
         print(f"prunus: {error}", file=sys.stderr)
         sys.exit(getattr(error, "status", 2))
