@@ -235,3 +235,13 @@ def test_grey_and_transparent_images_become_colour(tmp_path: Path) -> None:
     data = folder_data(tmp_path, DataOptions(image_size=32, validation_images=1))
     ((images, _),) = data.training(LoaderOptions(4), seed=0).epoch(0)
     assert images.shape == (4, 3, 32, 32)
+
+
+def test_workers_refuse_a_temporary_folder_that_sockets_cannot_use(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder_data(tree)
+    monkeypatch.setattr("tempfile.tempdir", "/tmp/" + 80 * "x")
+    assert len(epoch(data)) == 4  # without workers all is well
+    with pytest.raises(SettingError, match="set TMPDIR to a shorter one"):
+        epoch(data, workers=1)

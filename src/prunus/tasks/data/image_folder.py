@@ -1,5 +1,7 @@
 """Large images from files, decoded and augmented by worker processes."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from prunus.errors import SettingError
 from prunus.tasks.data.batches import Normalise
 from prunus.tasks.data.errors import DamagedDataError
 from prunus.tasks.data.image_transforms import (
@@ -24,6 +27,10 @@ from prunus.tasks.data.splits import DataOptions, SplitName
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 _IMAGE_SIZE = 224
+_WORKER_TIMEOUT = 300
+"""Seconds without a batch after which workers count as stuck."""
+_LONGEST_TEMPORARY_FOLDER = 75
+"""Sockets have 108 bytes for their path, and multiprocessing takes 32 of them."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,17 @@ def image_folder(folder: Path, options: DataOptions) -> ImageFolderData:
     return ImageFolderData(read_tree(folder, options), options.image_size or _IMAGE_SIZE)
 
 
+def _check_temporary_folder() -> None:
+    # Workers hand over batches through sockets there. A path that is too long for a socket leaves
+    # them and the training waiting for each other.
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) > _LONGEST_TEMPORARY_FOLDER:
+        raise SettingError(
+            f"the folder for temporary files has too long a name for worker processes: {folder}; "
+            "set TMPDIR to a shorter one, such as /tmp, or use --workers 0"
+        )
+
+
 class ImageBatches:
     """A `Loader` over image files: for training with a `seed`, for evaluation without.
 
@@ -69,6 +87,8 @@ class ImageBatches:
     def __init__(
         self, images: ImageList, options: LoaderOptions, *, image_size: int, seed: int | None = None
     ) -> None:
+        if options.workers:
+            _check_temporary_folder()
         self._options = options
         self._normalise = Normalise(_MEAN, _STD, options)
         self._plan = Plan(len(images), options, whole_batches=seed is not None)
@@ -79,6 +99,7 @@ class ImageBatches:
             batch_size=None,  # the sampler hands out whole batches
             num_workers=options.workers,
             persistent_workers=options.workers > 0,
+            timeout=_WORKER_TIMEOUT if options.workers else 0,
             pin_memory=options.device.type == "cuda",
             # Without its own, DataLoader draws from the global generator at every epoch, and a
             # resumed run would no longer equal an uninterrupted one.
