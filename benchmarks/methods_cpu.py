@@ -76,6 +76,7 @@ FEW = (0.1, 0.02)
 
 ROWS: dict[str, Row] = {
     "cs-budget": Row("cs"),
+    "cs-rounds": Row("cs", "rounds", {"target_density": TARGETS}),
     "imp": Row("imp", "rounds", {"rate": STEPWISE}),
     "mp": Row("mp", "shared"),
     "gmp": Row("gmp"),

@@ -1,5 +1,7 @@
 """CS with a budget: the density it was asked for, by hand, as a property, and when it cannot be."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -106,6 +108,29 @@ def test_later_rounds_stay_there():
     assert cs.round == 4
 
 
+def test_each_round_has_its_target():
+    _, masks = search([0.5, 0.2, 0.1], rounds=4)
+    total = masks[0].total
+    assert [m.kept for m in masks] == [round(d * total) for d in (0.5, 0.2, 0.1, 0.1)]
+    assert all(not (b - a).kept for a, b in itertools.pairwise(masks))  # nothing comes back
+
+
+def test_the_density_falls_from_one_target_to_the_next():
+    torch.manual_seed(0)
+    model = nn.Linear(100, 10, bias=False)
+    cs = ContinuousSparsification(model, steps=10, target_density=[0.5, 0.2], select="all")
+    densities = []
+    for number in range(20):
+        with torch.no_grad():
+            cs.gates["weight"].score.add_(torch.randn(10, 100))
+        cs.step()
+        densities.append(cs.mask().density)
+        if number == 9:
+            cs.end_round()
+    expected = [0.2 + 0.3 * max(0.0, 1 - t / 8) ** 3 for t in range(1, 11)]
+    assert densities[10:] == pytest.approx(expected, abs=0.0005)
+
+
 def test_a_round_cut_short_ends_at_the_target_too():
     model = seeded(ConvNet)
     cs = ContinuousSparsification(model, steps=100, target_density=0.1, select="all")
@@ -142,6 +167,8 @@ def test_filters_of_unequal_size_come_as_near_as_they_can():
         ({"target_density": 1.5}, "target_density=1.5"),
         ({"target_density": float("nan")}, "target_density=nan"),
         ({"target_density": 1e-6}, "is less than one weight: choose at least"),
+        ({"target_density": []}, "an empty list"),
+        ({"target_density": [0.1, 0.2]}, "cannot keep more than the one before"),
         ({"target_density": 0.1, "mask_init": -0.1}, "give one of them"),
         ({"target_density": 0.1, "granularity": "filter"}, "Use a finer granularity"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -38,7 +39,8 @@ class ContinuousSparsification(Method):
     - `mask_init` (`s0`): where scores start. The one knob for density: lower keeps fewer weights.
     - `target_density`: or the density to end at, within 0.1 percentage points. The threshold that
       scores must exceed then follows their quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t`
-      leaves a density that falls from 1 to the target over the first 80 % of the round.
+      leaves a density that falls from 1 to the target over the first 80 % of the round. Several
+      densities, one a round, make one search find tickets of all of them.
     - `penalty` (`lambda`): strength of the l1 penalty on the soft mask.
     - `select`, `granularity`: which weights have gates, and how many weights share one.
     - `mask_scale`: `"init"` multiplies the mask by `1/sigmoid(s0)`, as the published code does, so
@@ -60,7 +62,7 @@ class ContinuousSparsification(Method):
         *,
         steps: int,
         mask_init: float = 0.0,
-        target_density: float | None = None,
+        target_density: float | Sequence[float] | None = None,
         penalty: float = 1e-8,
         final_temperature: float = 200.0,
         select: Select = "paper",
@@ -89,15 +91,14 @@ class ContinuousSparsification(Method):
             anneal_every == 1 or 1 < anneal_every <= steps // 2,
             f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps a round",
         )
-        if target_density is not None:
-            check_density(target_density)
+        self.targets = _targets(target_density)
+        if self.targets:
             check(
                 mask_init == 0,
                 f"mask_init={mask_init} and target_density={target_density} are two ways to say "
                 "how many weights to keep: give one of them",
             )
         self.mask_init = mask_init
-        self.target_density = target_density
         self.penalty_strength = penalty
         self.final_temperature = final_temperature
         self.granularity = granularity
@@ -113,8 +114,8 @@ class ContinuousSparsification(Method):
         )
 
     def check_gates(self) -> None:
-        if self.target_density is not None:
-            check_feasible(list(self.gates.values()), self.target_density)
+        for density in self.targets:
+            check_feasible(list(self.gates.values()), density)
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -162,8 +163,9 @@ class ContinuousSparsification(Method):
             stages = self.steps // self.anneal_every
             progress = (self.t // self.anneal_every) / (stages - 1)
         self._set_temperature(self.final_temperature ** min(1.0, progress))
-        if self.target_density is not None and self._shift_is_due():
-            density = cubic(1.0, self.target_density, self.t / (_SETTLED * self.steps))
+        if self.targets and self.t % max(1, self.steps // _SHIFTS) == 0:
+            before, after = self._target(self.round - 1), self._target(self.round)
+            density = cubic(before, after, self.t / (_SETTLED * self.steps))
             shift_scores(list(self.gates.values()), density)
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
@@ -175,8 +177,8 @@ class ContinuousSparsification(Method):
         return super().end_round(evaluate)
 
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
-        if self.target_density is not None:
-            cut_scores(list(self.gates.values()), self.target_density)
+        if self.targets:
+            cut_scores(list(self.gates.values()), self._target(self.round))
         return super().on_commit(evaluate)
 
     def on_round_end(self) -> None:
@@ -186,9 +188,9 @@ class ContinuousSparsification(Method):
                 gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
 
-    def _shift_is_due(self) -> bool:
-        # Later rounds stay at the density that the first has reached.
-        return self.round == 1 and self.t % max(1, self.steps // _SHIFTS) == 0
+    def _target(self, round_: int) -> float:
+        """Where a round ends; rounds beyond the last target stay there."""
+        return self.targets[min(round_, len(self.targets)) - 1] if round_ else 1.0
 
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():
@@ -200,10 +202,25 @@ class ContinuousSparsification(Method):
         return {
             **super().settings,
             "mask_init": self.mask_init,
-            "target_density": self.target_density,
+            "target_density": self.targets[0] if len(self.targets) == 1 else self.targets or None,
             "penalty": self.penalty_strength,
             "final_temperature": self.final_temperature,
             "granularity": granularity if isinstance(granularity, str) else list(granularity),
             "mask_scale": self.mask_scale,
             "anneal_every": self.anneal_every,
         }
+
+
+def _targets(target_density: float | Sequence[float] | None) -> list[float]:
+    """The density of each round; none if there is no budget."""
+    if target_density is None:
+        return []
+    targets = list(target_density) if isinstance(target_density, Sequence) else [target_density]
+    check(bool(targets), "target_density is an empty list: give a density for each round")
+    for target in targets:
+        check_density(target)
+    check(
+        targets == sorted(targets, reverse=True),
+        f"target_density={targets}: a round cannot keep more than the one before it",
+    )
+    return targets
