@@ -54,8 +54,8 @@ class IterativeMagnitudePruning(FixedMaskMethod):
         if isinstance(self.rate, list):
             check(
                 rounds <= len(self.rate),
-                f"there is no rate for round {rounds}: rate={self.rate} has {len(self.rate)}, one "
-                "a round; give more of them or do fewer rounds",
+                f"round {rounds} has no rate: rate={self.rate} is for {len(self.rate)} rounds; give "
+                "it more numbers, or do fewer rounds",
             )
 
     def on_commit(self, _: Evaluate | None) -> Mask:
