@@ -10,7 +10,7 @@ from torch import nn
 
 import prunus
 from models import ConvNet, images, seeded
-from prunus import SequentialContinuousSparsification as SequentialCS
+from prunus import SequentialSparsification as SequentialCS
 
 x = images(4, 2, 5, 5)()
 

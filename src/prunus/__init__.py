@@ -21,7 +21,7 @@ from prunus.methods import (
     MagnitudePruning,
     Method,
     RandomPruning,
-    SequentialContinuousSparsification,
+    SequentialSparsification,
     Statistics,
 )
 from prunus.selection import Candidate, Selection, candidates, choose
@@ -48,7 +48,7 @@ __all__ = [
     "RandomPruning",
     "Selection",
     "SelectionError",
-    "SequentialContinuousSparsification",
+    "SequentialSparsification",
     "SettingError",
     "Statistics",
     "Ticket",

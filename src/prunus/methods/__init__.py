@@ -6,14 +6,14 @@ from prunus.methods.gmp import GradualMagnitudePruning
 from prunus.methods.imp import ContinuedMagnitudePruning, IterativeMagnitudePruning
 from prunus.methods.mp import MagnitudePruning
 from prunus.methods.random import RandomPruning
-from prunus.methods.seq_cs import SequentialContinuousSparsification
+from prunus.methods.seq_cs import SequentialSparsification
 from prunus.methods.statistics import LayerStatistics, Statistics
 
 METHODS: dict[str, type[Method]] = {
     ContinuousSparsification.name: ContinuousSparsification,
     IterativeMagnitudePruning.name: IterativeMagnitudePruning,
     ContinuedMagnitudePruning.name: ContinuedMagnitudePruning,
-    SequentialContinuousSparsification.name: SequentialContinuousSparsification,
+    SequentialSparsification.name: SequentialSparsification,
     MagnitudePruning.name: MagnitudePruning,
     GradualMagnitudePruning.name: GradualMagnitudePruning,
     RandomPruning.name: RandomPruning,
@@ -30,6 +30,6 @@ __all__ = [
     "MagnitudePruning",
     "Method",
     "RandomPruning",
-    "SequentialContinuousSparsification",
+    "SequentialSparsification",
     "Statistics",
 ]

@@ -26,7 +26,7 @@ class SequentialGate(SigmoidGate):
         return (self.score > -torch.inf).reshape(self.layout.weight)
 
 
-class SequentialContinuousSparsification(ContinuousSparsification):
+class SequentialSparsification(ContinuousSparsification):
     """Continuous Sparsification that removes a fixed fraction of the weights in each round.
 
     A round is one of CS with `s0 = 0`. As it commits, the fraction `rate` of the remaining weights
