@@ -121,7 +121,7 @@ def test_trackers(cli):
     [
         (["train", "--task", "cifar10/resnet20"], "Run the same command with --download"),
         (["train", *SMALL, "--set", "recipe.epoch=2"], "Did you mean 'epochs'?"),
-        (["search", *SMALL, "--method", "sc"], "Did you mean 'cs'?"),
+        (["search", *SMALL, "--method", "css"], "Did you mean 'cs'?"),
         (["retrain", "absent.safetensors"], "cannot read the ticket absent.safetensors"),
         (["inspect", "absent.safetensors"], "cannot read the ticket absent.safetensors"),
         (["train", *SMALL, "--config", "absent.yaml"], "cannot read the settings absent.yaml"),

@@ -276,9 +276,10 @@ def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch,
 
 
 @pytest.mark.parametrize("step", [3, 11])
-def test_an_interrupted_prune_goes_on(settle, monkeypatch, step):
+@pytest.mark.parametrize("name", METHODS)
+def test_an_interrupted_prune_goes_on(settle, monkeypatch, name, step):
     given = {
-        "method": {"mask_init": 0.01},
+        "method": {"name": name},
         "recipe": {"epochs": 3, "batch_size": 25, "commit_epoch": 2},
         "checkpoint_every": 1,
     }

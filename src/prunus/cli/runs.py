@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -58,6 +58,8 @@ def search(
     mask_init: float | None = None,
     rounds: int | None = None,
     rewind_epoch: float | None = None,
+    rates_of: Path | None = None,
+    whole_tickets: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Search for tickets: in each round train, decide the mask, save the ticket.
 
@@ -71,12 +73,23 @@ def search(
         Rounds, and so tickets (default: 5).
     rewind_epoch
         The epoch whose weights the tickets start from (default: 2, the paper's).
+    rates_of
+        Folder of a finished search: imp or imp-c removes as much as that in each round, for as many
+        rounds unless --rounds says otherwise.
+    whole_tickets
+        Also store the weights that tickets remove: retrain --control shuffled or random needs them.
     """
-    own = {
+    own: dict[str, Any] = {
         "method": {"name": method, "mask_init": mask_init},
         "rounds": rounds,
         "rewind_epoch": rewind_epoch,
+        "whole_tickets": whole_tickets or None,
     }
+    if rates_of is not None:
+        from prunus.search import rates_of as copied
+
+        own["method"]["rate"] = rates = copied(rates_of)
+        own["rounds"] = len(rates) if rounds is None else rounds
     _run("search", common, own)
 
 
@@ -98,7 +111,12 @@ def prune(
     _run("prune", common, {"method": {"name": method, "mask_init": mask_init}})
 
 
-def retrain(ticket: Path, *, common: Common = Common()) -> None:  # noqa: B008
+def retrain(
+    ticket: Path,
+    *,
+    common: Common = Common(),  # noqa: B008
+    control: Literal["reinit", "shuffled", "random"] | None = None,
+) -> None:
     """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
 
     On its task it gets what the recipe has left after those weights, so that it trains no longer
@@ -109,8 +127,12 @@ def retrain(ticket: Path, *, common: Common = Common()) -> None:  # noqa: B008
     ----------
     ticket
         A ticket file, as search writes them.
+    control
+        Train something to compare the ticket with. reinit: its mask, with newly drawn weights.
+        shuffled: its weights, under a random mask of the same density in every layer. random: the
+        same, but of the same density in all.
     """
-    _run("retrain", common, {"ticket": str(ticket)})
+    _run("retrain", common, {"ticket": str(ticket), "control": control})
 
 
 def _run(command: str, common: Common, own: Mapping[str, Any] | None = None) -> None:
@@ -163,6 +185,8 @@ def _show(results: Mapping[str, Any], folder: Path) -> None:
         for stage in results["stages"]
     ]
     print(f"\n{text_table(header, rows)}")
+    if results.get("control"):
+        print(f"\nA control ({results['control']}), not the ticket itself.")
     if results.get("epochs_before"):
         before, after = results["epochs_before"], results["stages"][-1]["epochs"]
         print(

@@ -45,21 +45,25 @@ class IterativeMagnitudePruning(FixedMaskMethod):
             _check_kinds(self.rate, choose(model, select))
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
 
+    def check_rounds(self, rounds: int) -> None:
+        if isinstance(self.rate, list):
+            check(
+                rounds <= len(self.rate),
+                f"round {rounds} has no rate: rate={self.rate} is for {len(self.rate)} rounds; "
+                "give it more numbers, or do fewer rounds",
+            )
+
     def step(self) -> None:
         if not self.hardened:
             self.check_rounds(self.round)
         super().step()
 
-    def check_rounds(self, rounds: int) -> None:
-        if isinstance(self.rate, list):
-            check(
-                rounds <= len(self.rate),
-                f"there is no rate for round {rounds}: rate={self.rate} has {len(self.rate)}, one "
-                "a round; give more of them or do fewer rounds",
-            )
+    def commit(self, evaluate: Evaluate | None = None) -> Mask:
+        if not self.hardened:
+            self.check_rounds(self.round)
+        return super().commit(evaluate)
 
     def on_commit(self, _: Evaluate | None) -> Mask:
-        self.check_rounds(self.round)
         ranks, mask = magnitudes(self.model), self.mask()
         kept: dict[str, Tensor] = {}
         for names, rate in self._cuts():

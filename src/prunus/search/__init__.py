@@ -1,7 +1,18 @@
 """Search: rounds, re-training, pruning and transfer, as runs that can be resumed."""
 
+from prunus.search.controls import Control, control_of
+from prunus.search.rates import rates_of
 from prunus.search.settings import RunSettings, resolve
 from prunus.search.stages import execute
 from prunus.search.transfer import Transfer, transfer
 
-__all__ = ["RunSettings", "Transfer", "execute", "resolve", "transfer"]
+__all__ = [
+    "Control",
+    "RunSettings",
+    "Transfer",
+    "control_of",
+    "execute",
+    "rates_of",
+    "resolve",
+    "transfer",
+]

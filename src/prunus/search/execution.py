@@ -53,9 +53,9 @@ class Execution:
             split: task.data.evaluation(split, options) for split in ("validation", "test")
         }
 
-    def network(self) -> nn.Module:
-        """A new network on its device, the same in every process."""
-        seed_everything(self.settings.seed)
+    def network(self, seed: int | None = None) -> nn.Module:
+        """A new network on its device, the same in every process; `seed`: not from the run's."""
+        seed_everything(self.settings.seed if seed is None else seed)
         model = self.engine.prepare(self.task.build())
         seed_everything(seed_for(self.settings.seed, self.engine.rank))
         return model

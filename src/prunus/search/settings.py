@@ -14,6 +14,7 @@ from pydantic import Field, PlainSerializer
 from prunus.errors import SettingError
 from prunus.lookup import unknown
 from prunus.schema import Schema
+from prunus.search.controls import Control
 from prunus.search.method_settings import MethodSettings
 from prunus.tasks import RECIPES, Recipe, Task, load_task
 from prunus.tasks.data import DataOptions
@@ -46,6 +47,9 @@ class RunSettings(Schema):
     out: Folder = Path("runs")
 
     _beside_the_point: ClassVar[set[str]] = {"checkpoint_every", "trackers", "data_root", "out"}
+    _only_if_set: ClassVar[set[str]] = set()
+    """Settings that count when they are not at their default: runs from before they existed keep
+    their folder."""
 
     @property
     def label(self) -> str:
@@ -55,7 +59,9 @@ class RunSettings(Schema):
     @property
     def folder(self) -> Path:
         """Where the run lives. The name ends in a hash of all that determines the result."""
-        content = self.model_dump(mode="json", exclude=set(self._beside_the_point))
+        fields = type(self).model_fields
+        unset = {name for name in self._only_if_set if getattr(self, name) == fields[name].default}
+        content = self.model_dump(mode="json", exclude=self._beside_the_point | unset)
         content["engine"] = self.engine.determining()
         text = json.dumps(content, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
@@ -95,6 +101,10 @@ class SearchSettings(_WithMethod):
     rounds: int = Field(default=5, ge=1)
     rewind_epoch: float = Field(default=2, ge=0)
     """The epoch `k` whose weights become those of the tickets; may lie inside one."""
+    whole_tickets: bool = False
+    """Whether tickets also hold the weights that they remove, for random masks as controls."""
+
+    _only_if_set: ClassVar[set[str]] = {"whole_tickets"}
 
 
 class PruneSettings(_WithMethod):
@@ -115,7 +125,15 @@ class RetrainSettings(RunSettings):
     ticket_hash: str = ""
     """Of mask, weights, task and rewind point: these determine the result, not the file's place."""
 
+    control: Control | None = None
+    """What to replace: the weights by new ones, or the mask by a random one."""
+
     _beside_the_point: ClassVar[set[str]] = RunSettings._beside_the_point | {"ticket"}
+    _only_if_set: ClassVar[set[str]] = {"control"}
+
+    @property
+    def label(self) -> str:
+        return f"{self.command}-{self.control}" if self.control else self.command
 
 
 COMMANDS: dict[str, type[RunSettings]] = {
@@ -144,7 +162,11 @@ def resolve(
         values.setdefault("task", ticket.manifest.task)
         task_name, k = ticket.manifest.task, ticket.manifest.rewind_point
         origin = Manifest(task=task_name, rewind_point=k, versions={}, created="")
-        values["ticket_hash"] = Ticket(ticket.mask, ticket.weights, origin).content_hash
+        # Only controls use the weights that the mask removes.
+        whole = ticket.whole and values.get("control") is not None
+        values["ticket_hash"] = Ticket(
+            ticket.mask, ticket.weights, origin, whole=whole
+        ).content_hash
     changes = _with_name(values, "recipe")
     name = changes.pop("name", None)
     if name is not None and name not in RECIPES:

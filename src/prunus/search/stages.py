@@ -11,6 +11,7 @@ from torch import nn
 from prunus.errors import SettingError
 from prunus.gates import gated_parameters, plain_tensors
 from prunus.masks import Mask
+from prunus.search.controls import control_of
 from prunus.search.execution import Execution, read_results
 from prunus.search.settings import (
     PruneSettings,
@@ -21,7 +22,11 @@ from prunus.search.settings import (
 )
 from prunus.search.transfer import transfer
 from prunus.tasks import Recipe, Task
+from prunus.tasks.data.sharding import seed_for
 from prunus.ticket import Manifest, Ticket
+
+_CONTROL = 1 << 32
+"""Tells the seeds of controls from others made of a run's seed."""
 
 
 def execute(settings: RunSettings, task: Task) -> dict[str, Any]:
@@ -68,7 +73,10 @@ def _search(execution: Execution) -> dict[str, Any]:
             numbers = execution.evaluate(model)  # before the next round resets weights and scores
             method.end_round()
             ticket = method.ticket(
-                task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
+                task=settings.task,
+                seed=settings.seed,
+                metrics=_accuracies(numbers),
+                whole=settings.whole_tickets,
             )
             execution.record(name, recipe.epochs, numbers, ticket)
         return execution.finish()
@@ -111,6 +119,12 @@ def _retrain(execution: Execution) -> dict[str, Any]:
     settings = execution.settings
     assert isinstance(settings, RetrainSettings)
     ticket = Ticket.load(settings.ticket)
+    if settings.control is not None:
+        # Another seed than any run has, and so than the one that the ticket was found with.
+        seed = seed_for(settings.seed, _CONTROL)
+        fresh = execution.network(seed)
+        ticket = control_of(ticket, settings.control, seed=seed, fresh=fresh)
+        execution.results["control"] = settings.control
     model = execution.network()
     if ticket.manifest.task in (settings.task, ""):  # without a task, it has to fit
         ticket.apply(model)
