@@ -13,6 +13,8 @@ from prunus.selection import Candidate, Select
 
 PULL = 0.5
 """The automatic `threshold_decay` times `score_lr` times the steps of a round."""
+MOST = 0.01
+"""The highest automatic `threshold_decay`, for rounds of very few steps."""
 
 
 class SoftThresholdReparameterisation(Method):
@@ -20,8 +22,8 @@ class SoftThresholdReparameterisation(Method):
 
     Every `s` starts at `s_init` and has a weight decay of its own, `threshold_decay`, which pulls
     it to zero: that raises the threshold and removes weights, until the loss objects. The larger it
-    is, the fewer weights are kept. Unless given, it is `0.5 / (score_lr * steps)`. `harden`
-    writes the thresholded weights into the weights and sets the thresholds to zero, so that
+    is, the fewer weights are kept. Unless given, it is `0.5 / (score_lr * steps)`, at most 0.01.
+    `harden` writes what is left of the weights into them and sets the thresholds to zero, so that
     fine-tuning trains the kept weights freely.
     """
 
@@ -69,7 +71,7 @@ class SoftThresholdReparameterisation(Method):
         rate = lr if score_lr is None else score_lr
         decay = self.threshold_decay
         if decay is None:
-            decay = PULL / (rate * self.steps) if rate else 0.0
+            decay = PULL / max(rate * self.steps, PULL / MOST)
         scores = [gate.score for gate in self.gates.values()]
         own = {**options, "params": scores, "lr": rate, "weight_decay": decay}
         return [*super().param_groups(lr, **options), own]
