@@ -11,7 +11,7 @@ from prunus.gates import SoftThresholdGate, gated_parameters
 from prunus.methods.base import Method, check
 from prunus.selection import Candidate, Select
 
-PULL = 0.5
+PULL = 0.2
 """The automatic `threshold_decay` times `score_lr` times the steps of a round."""
 MOST = 0.01
 """The highest automatic `threshold_decay`, for rounds of very few steps."""
@@ -22,7 +22,7 @@ class SoftThresholdReparameterisation(Method):
 
     Every `s` starts at `s_init` and has a weight decay of its own, `threshold_decay`, which pulls
     it to zero: that raises the threshold and removes weights, until the loss objects. The larger it
-    is, the fewer weights are kept. Unless given, it is `0.5 / (score_lr * steps)`, at most 0.01.
+    is, the fewer weights are kept. Unless given, it is `0.2 / (score_lr * steps)`, at most 0.01.
     `harden` writes what is left of the weights into them and sets the thresholds to zero, so that
     fine-tuning trains the kept weights freely.
     """
