@@ -289,6 +289,42 @@ def test_an_interrupted_prune_goes_on(settle, monkeypatch, name, step):
     assert execute(settings, task) == whole
 
 
+@pytest.mark.parametrize("step", [6, 11])
+@pytest.mark.parametrize("name", ["iss", "netslim", "l0", "str", "dnw"])
+def test_an_interrupted_prune_goes_on_with_what_its_gates_hold(settle, monkeypatch, name, step):
+    given = {
+        "method": {"name": name},
+        "recipe": {"epochs": 3, "batch_size": 25, "commit_epoch": 2},
+        "checkpoint_every": 1,
+    }
+    settings, task = settle("prune", **given)
+    whole, _ = settle("prune", **given, out=str(settings.out / "whole"))
+    results = execute(whole, task)
+    with_plug_pulled(monkeypatch, step, lambda: execute(settings, task))
+    assert execute(settings, task) == results
+    assert metrics(settings.folder) == metrics(whole.folder)
+    path = results["stages"][-1]["ticket"]
+    first, second = Ticket.load(settings.folder / path), Ticket.load(whole.folder / path)
+    assert first.mask == second.mask
+    assert all(torch.equal(w, second.weights[n]) for n, w in first.weights.items())
+
+
+def test_stochastic_sparsification_finds_a_supermask(perform):
+    method = {"name": "iss", "freeze_weights": True, "score_lr": 100.0}
+    results, folder = perform("search", method=method, rounds=1)
+    [stage] = results["stages"]
+    ticket = Ticket.load(folder / stage["ticket"])
+    kept = ticket.mask["3.weight"]
+    assert 0 < stage["density"] < 1 and ticket.weights["3.weight"][kept].all()
+
+
+def test_masks_cannot_be_compared_without_validation_images(perform):
+    data = {"train_images": 100, "validation_images": 0}
+    with pytest.raises(SettingError, match="l0 compares masks"):
+        perform("search", method={"name": "l0"}, rounds=1, data=data)
+    perform("search", method={"name": "l0", "samples": 1}, rounds=1, data=data)
+
+
 def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeypatch):
     (tmp_path / "dropping.py").write_text(
         "from torch import nn\n"

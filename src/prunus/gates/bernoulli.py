@@ -29,8 +29,8 @@ class BernoulliGate(Gate):
             return masked(w, self.decide())
         _refuse_loss_scaling(w.device.type)
         p = self.soft_mask()
-        m = straight_through((torch.rand_like(p) < p).to(p.dtype), p)
-        return (m * w).to(w.dtype)
+        m = (p.detach() - torch.rand_like(p)).ceil()  # 1 where u < p, else 0; u is below 1
+        return (straight_through(m, p) * w).to(w.dtype)
 
     def soft_mask(self) -> Tensor:
         """`sigmoid(s)`: how probable it is that each weight is kept."""

@@ -85,8 +85,9 @@ class _HardConcrete(torch.autograd.Function):
         grad_w = grad_a = None
         if ctx.needs_input_grad[1]:
             # dz/dlog_alpha = (zeta - gamma) / beta * s * (1 - s) where z is not clamped
-            free = (z > 0) & (z < 1)
-            grad_a = (s * (1 - s)).mul_(free).mul_((ZETA - GAMMA) / BETA).mul_(w).mul_(g)
+            free = (z - z * z).sign_()  # 1 where 0 < z < 1, else 0; faster than with booleans
+            grad_s = free.mul_(g).mul_(w).mul_((ZETA - GAMMA) / BETA)
+            grad_a = torch.ops.aten.sigmoid_backward(grad_s, s)
         if ctx.needs_input_grad[0]:
             grad_w = (z * g).to(w.dtype)
         return grad_w, grad_a, None

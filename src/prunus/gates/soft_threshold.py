@@ -54,21 +54,19 @@ class _SoftThreshold(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, threshold: Tensor) -> Tensor:
-        out = w - torch.clamp(w, -threshold, threshold)
+        out = w - torch.minimum(torch.maximum(w, -threshold), threshold)
         ctx.save_for_backward(out)
         ctx.dtype = w.dtype
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
         (out,) = ctx.saved_tensors
-        grad_w = grad_t = None
-        if ctx.needs_input_grad[0]:
-            grad_w = (g * (out != 0)).to(ctx.dtype)  # a kept weight's gradient, as it is
-        if ctx.needs_input_grad[1]:
-            grad_t = -(g * out.sign()).sum()
-        return grad_w, grad_t
+        sign = out.sign()  # zero where the weight is removed
+        signed = g * sign
+        grad_t = -signed.sum() if ctx.needs_input_grad[1] else None
+        return signed.mul_(sign).to(ctx.dtype), grad_t
 
 
 def _soft_threshold(w: Tensor, threshold: Tensor) -> Tensor:

@@ -15,6 +15,9 @@ from prunus.methods.penalties import check_penalty, total
 from prunus.methods.sampling import check_seed, sampler
 from prunus.selection import Candidate, Select
 
+RATE_STEPS = 400_000
+"""The automatic `score_lr` times the steps of a round, in units of the weights' `lr`."""
+
 
 class L0Regularisation(Method):
     """Minimise `E[L(f(.; z * w))] + lambda * sum P(z > 0)`, where `z` is hard concrete.
@@ -37,7 +40,7 @@ class L0Regularisation(Method):
         model: nn.Module,
         *,
         steps: int,
-        penalty: float = 1e-5,
+        penalty: float = 1e-4,
         keep_init: float = 0.5,
         rule: Literal["sample", "expected"] = "sample",
         samples: int = 10,
@@ -75,10 +78,18 @@ class L0Regularisation(Method):
     def param_groups(
         self, lr: float, *, score_lr: float | None = None, **options: Any
     ) -> list[dict[str, Any]]:
-        """Two groups: the weights, and `log_alpha` without weight decay."""
-        rate = lr if score_lr is None else score_lr
+        """Two groups: the weights, and `log_alpha` without weight decay.
+
+        The gradient of a single weight's gate is tiny, so that with the weights' rate no gate would
+        ever close. Unless given, `score_lr` is `lr * 400,000 / steps`, at least `lr`: then, with
+        SGD and momentum, the default penalty alone nearly closes a gate within a round of any
+        length, and those that the loss needs stay open. Adam has no tiny gradients: give 0.01 or
+        so.
+        """
+        if score_lr is None:
+            score_lr = lr * max(1.0, RATE_STEPS / self.steps)
         scores = [gate.log_alpha for gate in self.gates.values()]
-        own = {**options, "params": scores, "lr": rate, "weight_decay": 0.0}
+        own = {**options, "params": scores, "lr": score_lr, "weight_decay": 0.0}
         return [*super().param_groups(lr, **options), own]
 
     def penalty(self) -> Tensor:

@@ -11,13 +11,19 @@ from prunus.gates import SoftThresholdGate, gated_parameters
 from prunus.methods.base import Method, check
 from prunus.selection import Candidate, Select
 
+PULL = 0.2
+"""The automatic `threshold_decay` times `score_lr` times the steps of a round."""
+MOST = 0.01
+"""The highest automatic `threshold_decay`, for rounds of very few steps."""
+
 
 class SoftThresholdReparameterisation(Method):
     """Learn one threshold per layer: the network computes with `sign(w) * relu(|w| - sigmoid(s))`.
 
     Every `s` starts at `s_init` and has a weight decay of its own, `threshold_decay`, which pulls
-    it to zero: that raises the threshold and removes weights, until the loss objects. `harden`
-    writes the thresholded weights into the weights and sets the thresholds to zero, so that
+    it to zero: that raises the threshold and removes weights, until the loss objects. The larger it
+    is, the fewer weights are kept. Unless given, it is `0.2 / (score_lr * steps)`, at most 0.01.
+    `harden` writes what is left of the weights into them and sets the thresholds to zero, so that
     fine-tuning trains the kept weights freely.
     """
 
@@ -34,7 +40,7 @@ class SoftThresholdReparameterisation(Method):
         *,
         steps: int,
         s_init: float = -5.0,
-        threshold_decay: float = 1e-3,
+        threshold_decay: float | None = None,
         select: Select = "paper",
         rewind_step: int | None = 0,
         rewind: bool = False,
@@ -44,7 +50,7 @@ class SoftThresholdReparameterisation(Method):
             f"s_init={s_init}: thresholds start at sigmoid(s_init), so it must be a number",
         )
         check(
-            math.isfinite(threshold_decay) and threshold_decay >= 0,
+            threshold_decay is None or (math.isfinite(threshold_decay) and threshold_decay >= 0),
             f"threshold_decay={threshold_decay}: a weight decay is zero or a positive number",
         )
         self.s_init = s_init
@@ -63,8 +69,11 @@ class SoftThresholdReparameterisation(Method):
         The rate `score_lr` of `s` is that of the weights unless given.
         """
         rate = lr if score_lr is None else score_lr
+        decay = self.threshold_decay
+        if decay is None:
+            decay = PULL / max(rate * self.steps, PULL / MOST)
         scores = [gate.score for gate in self.gates.values()]
-        own = {**options, "params": scores, "lr": rate, "weight_decay": self.threshold_decay}
+        own = {**options, "params": scores, "lr": rate, "weight_decay": decay}
         return [*super().param_groups(lr, **options), own]
 
     def on_step(self) -> None:
