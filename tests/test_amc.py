@@ -9,6 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env
@@ -340,3 +342,31 @@ def test_settings_in_the_ticket():
     found = make(small(), seed=3).ticket().manifest.settings
     own = {"target_density": 0.5, "episodes": 6, "warmup": 3, "min_keep": 0.0, "seed": 3}
     assert {name: found[name] for name in own} == own
+
+
+# Several processes
+
+
+def worker(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    model = seeded(ConvNet)
+    amc = make(model, episodes=12, warmup=5, select="paper")
+    torch.manual_seed(rank)  # as in a run: every process has its own generators and its own images
+    np.random.seed(rank)
+    batch = torch.randn(4, 2, 5, 5)
+
+    def evaluate():
+        torch.rand(rank + 1)
+        score = model.eval()(batch).detach().square().mean()
+        dist.all_reduce(score)
+        return score.item()
+
+    torch.save(dict(amc.commit(evaluate)), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_find_the_same_mask(tmp_path):
+    mp.spawn(worker, (str(tmp_path),), nprocs=2)
+    one, two = (prunus.Mask(torch.load(tmp_path / f"{rank}.pt")) for rank in range(2))
+    assert one == two
+    assert one.kept == round(0.5 * one.total)
