@@ -1,4 +1,4 @@
-"""AMC's agent: DDPG of stable-baselines3 with the hyperparameters of He et al. (2018).
+"""AMC's agent: DDPG of stable-baselines3 with the settings of the code of He et al. (2018).
 
 Needs the extra `amc`; nothing imports this before the method `amc` is made.
 """
@@ -31,7 +31,7 @@ def attempt(environment: AMCEnvironment, *, episodes: int, warmup: int, seed: in
             "MlpPolicy",
             environment,
             learning_rate=_CRITIC_LR,
-            buffer_size=2000,
+            buffer_size=100 * layers,
             learning_starts=warmup * layers,
             batch_size=64,
             tau=0.01,
