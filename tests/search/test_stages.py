@@ -16,6 +16,8 @@ from prunus.training import Trainer
 from prunus.training.folder_lock import BusyError, FolderLock
 
 TASK = "digits/digits_convnet"
+QUICK = {"amc": {"episodes": 4, "warmup": 2}}
+"""Settings of methods that would take long otherwise."""
 SEARCH = {"method": {"name": "cs", "mask_init": 0.01}, "rounds": 2, "rewind_epoch": 1}
 
 
@@ -105,7 +107,7 @@ def test_prune_needs_two_epochs(perform):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_prunes(perform, name):
     recipe = {"epochs": 3, "batch_size": 25, "commit_epoch": 2}
-    results, folder = perform("prune", method={"name": name}, recipe=recipe)
+    results, folder = perform("prune", method={"name": name, **QUICK.get(name, {})}, recipe=recipe)
     search, fine_tuning = results["stages"]
     assert search["density"] == fine_tuning["density"] < 1
     assert Ticket.load(folder / fine_tuning["ticket"]).mask.density == search["density"]
@@ -121,7 +123,9 @@ def test_accuracies_of_a_round_are_those_of_its_mask(perform):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_runs(perform, name):
-    results, folder = perform("search", method={"name": name}, rounds=1, rewind_epoch=0.5)
+    results, folder = perform(
+        "search", method={"name": name, **QUICK.get(name, {})}, rounds=1, rewind_epoch=0.5
+    )
     ticket = Ticket.load(folder / results["stages"][0]["ticket"])
     assert ticket.manifest.method == name and ticket.manifest.rewind_point == 2
 
@@ -267,7 +271,7 @@ def with_plug_pulled(monkeypatch, step, work):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_interrupted_search_goes_on_with_its_later_round(settle, monkeypatch, name):
-    given = {**SEARCH, "method": {"name": name}, "checkpoint_every": 3}
+    given = {**SEARCH, "method": {"name": name, **QUICK.get(name, {})}, "checkpoint_every": 3}
     settings, task = settle("search", **given)
     whole = execute(*settle("search", **given, out=str(settings.out / "whole")))
     with_plug_pulled(monkeypatch, 14, lambda: execute(settings, task))

@@ -1,4 +1,4 @@
-"""AMC's agent: DDPG of stable-baselines3 with the hyperparameters of He et al. (2018).
+"""AMC's agent: DDPG of stable-baselines3 with the settings of the code of He et al. (2018).
 
 Needs the extra `amc`; nothing imports this before the method `amc` is made.
 """
@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from stable_baselines3 import DDPG
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.utils import update_learning_rate
+from torch.optim import Optimizer
 
 from prunus.methods.amc_environment import AMCEnvironment, own_randomness
+
+_ACTOR_LR, _CRITIC_LR = 1e-4, 1e-3
 
 
 def attempt(environment: AMCEnvironment, *, episodes: int, warmup: int, seed: int) -> None:
@@ -23,11 +27,11 @@ def attempt(environment: AMCEnvironment, *, episodes: int, warmup: int, seed: in
     """
     layers = len(environment.sizes)
     with own_randomness(), torch.inference_mode(False), torch.enable_grad():
-        agent = DDPG(
+        agent = _DDPG(
             "MlpPolicy",
             environment,
-            learning_rate=1e-3,
-            buffer_size=2000,
+            learning_rate=_CRITIC_LR,
+            buffer_size=100 * layers,
             learning_starts=warmup * layers,
             batch_size=64,
             tau=0.01,
@@ -42,6 +46,14 @@ def attempt(environment: AMCEnvironment, *, episodes: int, warmup: int, seed: in
         )
         agent.set_logger(Logger(folder=None, output_formats=[]))  # which writes nothing anywhere
         agent.learn(episodes * layers)
+
+
+class _DDPG(DDPG):
+    """With AMC's two learning rates; the library knows one for both networks."""
+
+    def _update_learning_rate(self, optimizers: list[Optimizer] | Optimizer) -> None:
+        super()._update_learning_rate(optimizers)
+        update_learning_rate(self.actor.optimizer, _ACTOR_LR)
 
 
 class _Noise(ActionNoise):
