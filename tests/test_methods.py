@@ -350,6 +350,15 @@ def test_the_rewind_point_is_a_copy():
     assert all(torch.equal(ticket.weights[n], t) for n, t in early.items())
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_hardened_mask_is_not_decided_again(name):
+    method = METHODS[name](seeded(ConvNet))
+    train(method, sgd(method))
+    method.end_round(judge(method))
+    mask = method.harden()
+    assert method.commit(judge(method)) == mask == method.mask()
+
+
 def test_a_round_without_steps_cannot_end():
     cs = prunus.ContinuousSparsification(seeded(ConvNet), steps=2, mask_init=-0.1)
     with pytest.raises(prunus.AttachError, match="round 1 has had no step"):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+
+from prunus.errors import SettingError
+
+if TYPE_CHECKING:
+    from prunus.search.bisection import Found
 
 
 @Parameter(name="*")
@@ -56,6 +61,8 @@ def search(
     common: Common = Common(),  # noqa: B008
     method: str | None = None,
     mask_init: float | None = None,
+    target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
+    bisect: Annotated[bool, Parameter(negative="")] = False,
     rounds: int | None = None,
     rewind_epoch: float | None = None,
     rates_of: Path | None = None,
@@ -69,8 +76,13 @@ def search(
         How to search (default: cs). Its settings: --set method.NAME=VALUE.
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
+    target_density
+        The fraction of weights to keep, for methods that have one (cs: with a budget). Given more
+        than once, cs takes one for each round.
+    bisect
+        Reach the target density with plain cs: bisection over the mask init, by whole runs.
     rounds
-        Rounds, and so tickets (default: 5).
+        Rounds, and so tickets (default: 5; with a target density: 1, or one for each).
     rewind_epoch
         The epoch whose weights the tickets start from (default: 2, the paper's).
     rates_of
@@ -79,6 +91,9 @@ def search(
     whole_tickets
         Also store the weights that tickets remove: retrain --control shuffled or random needs them.
     """
+    densities = target_density or []
+    if densities and rounds is None and not bisect:
+        rounds = len(densities)
     own: dict[str, Any] = {
         "method": {"name": method, "mask_init": mask_init},
         "rounds": rounds,
@@ -90,7 +105,7 @@ def search(
 
         own["method"]["rate"] = rates = copied(rates_of)
         own["rounds"] = len(rates) if rounds is None else rounds
-    _run("search", common, own)
+    _run("search", common, own, densities, bisect=bisect)
 
 
 def prune(
@@ -98,6 +113,8 @@ def prune(
     common: Common = Common(),  # noqa: B008
     method: str | None = None,
     mask_init: float | None = None,
+    target_density: float | None = None,
+    bisect: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune.
 
@@ -107,8 +124,14 @@ def prune(
         How to prune (default: cs). Its settings: --set method.NAME=VALUE.
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
+    target_density
+        The fraction of weights to keep, for methods that have one (cs: with a budget).
+    bisect
+        Reach the target density with plain cs: bisection over the mask init, by whole runs.
     """
-    _run("prune", common, {"method": {"name": method, "mask_init": mask_init}})
+    own = {"method": {"name": method, "mask_init": mask_init}}
+    densities = [] if target_density is None else [target_density]
+    _run("prune", common, own, densities, bisect=bisect)
 
 
 def retrain(
@@ -135,10 +158,17 @@ def retrain(
     _run("retrain", common, {"ticket": str(ticket), "control": control})
 
 
-def _run(command: str, common: Common, own: Mapping[str, Any] | None = None) -> None:
+def _run(
+    command: str,
+    common: Common,
+    own: Mapping[str, Any] | None = None,
+    densities: Sequence[float] = (),
+    *,
+    bisect: bool = False,
+) -> None:
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from prunus.search import execute, resolve
+    from prunus.search import bisect_runs, execute, resolve
     from prunus.search.settings_file import merge, only_given, overrides, read_settings
 
     given = merge(
@@ -147,8 +177,19 @@ def _run(command: str, common: Common, own: Mapping[str, Any] | None = None) -> 
         only_given(own or {}),
         overrides(common.set_),
     )
+    show = rank_zero_only(_show)
+    if bisect:
+        if len(densities) != 1:
+            raise SettingError("--bisect needs one --target-density to find")
+        found, settings, results = bisect_runs(command, given, densities[0])
+        show(results, settings.folder)
+        rank_zero_only(_show_trials)(found)
+        return
+    if densities:
+        value = densities[0] if len(densities) == 1 else list(densities)
+        given = merge(given, {"method": {"target_density": value}})
     settings, task = resolve(command, given, fetch_missing=common.download)
-    rank_zero_only(_show)(execute(settings, task), settings.folder)
+    show(execute(settings, task), settings.folder)
 
 
 def _as_settings(common: Common) -> dict[str, Any]:
@@ -198,3 +239,12 @@ def _show(results: Mapping[str, Any], folder: Path) -> None:
         for name, why in results["not_transferred"].items():
             print(f"  {name} ({why})")
     print(f"\nRun: {folder}")
+
+
+def _show_trials(found: Found) -> None:
+    from prunus.tables import percent, text_table
+
+    rows = [[f"{t.mask_init:g}", percent(t.density)] for t in found.trials]
+    print(f"\nBisection for {percent(found.target_density)}:")
+    print(text_table(["mask init", "kept"], rows))
+    print(f"Shown above: the nearest, with mask init {found.best.mask_init:g}.")

@@ -9,24 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from prunus.errors import SettingError
-from prunus.gates import FixedGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check
+from prunus.methods.base import Evaluate, check, check_density
+from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_highest, magnitudes
-from prunus.selection import Candidate, Select
+from prunus.selection import Select
 
 
-class AMC(Method):
+class AMC(FixedMaskMethod):
     """Train the whole network; at the end of a round, cut it to `target_density` at once.
 
     Within a layer the weights of largest magnitude stay. How many stay in each layer is what a DDPG
     agent learns in `episodes` attempts, the first `warmup` of them at random: it walks through the
     layers, keeps at least the fraction `min_keep` of each, and is rewarded by the accuracy on
     held-out data. The best attempt of all is the mask. The same `seed` makes the same attempts.
+    Further rounds train on and keep the mask.
     """
 
     name = "amc"
-    gates: dict[str, FixedGate]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -42,10 +42,7 @@ class AMC(Method):
         rewind_step: int | None = 0,
         rewind: bool = False,
     ) -> None:
-        check(
-            0 < target_density < 1,
-            f"target_density={target_density}: the fraction kept is between 0 and 1",
-        )
+        check_density(target_density)
         check(
             0 <= min_keep <= target_density,
             f"min_keep={min_keep}: the fraction kept of every layer is between 0 and "
@@ -63,10 +60,9 @@ class AMC(Method):
         self.episodes, self.warmup, self.seed = episodes, warmup, seed
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
 
-    def make_gate(self, candidate: Candidate) -> FixedGate:
-        return FixedGate(torch.ones_like(candidate.parameter, dtype=torch.bool))
-
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
+        if self.round > 1:
+            return self.mask()
         from prunus.methods.amc_agent import attempt
         from prunus.methods.amc_environment import AMCEnvironment
 

@@ -153,7 +153,7 @@ class Method(ABC):
         is with the present one, on held-out data.
         """
         self._check_attached()
-        if not self._committed:
+        if not self._committed and not self.hardened:
             self._hold(None)
             self._hold(self.on_commit(evaluate))
             self._committed = True

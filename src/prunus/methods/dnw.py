@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import TopKGate
-from prunus.methods.base import Method, check
+from prunus.methods.base import Method, check, check_density
 from prunus.methods.ranking import keep_highest, magnitudes
 from prunus.selection import Candidate, Select
 
@@ -35,10 +35,7 @@ class DiscoveringNeuralWirings(Method):
         rewind_step: int | None = 0,
         rewind: bool = False,
     ) -> None:
-        check(
-            0 < target_density <= 1,
-            f"target_density={target_density}: the fraction to keep is above 0 and at most 1",
-        )
+        check_density(target_density)
         check(scope in ("layer", "global"), f"scope={scope!r} is not 'layer' or 'global'")
         self.target_density = target_density
         self.scope = scope

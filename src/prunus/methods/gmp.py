@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check
+from prunus.methods.base import Evaluate, check, check_density
 from prunus.methods.fixed import FixedMaskMethod
-from prunus.methods.ranking import check_target_density, keep_density, magnitudes
+from prunus.methods.ranking import keep_density, magnitudes
 from prunus.methods.schedules import cubic
 from prunus.selection import Select
 
@@ -50,7 +50,7 @@ class GradualMagnitudePruning(FixedMaskMethod):
         select: Select = "paper",
         rewind_step: int | None = 0,
     ) -> None:
-        check_target_density(target_density)
+        check_density(target_density)
         check(
             0 <= start < end <= 1,
             f"start={start} and end={end}: pruning goes from one fraction of the round to a later "

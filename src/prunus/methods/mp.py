@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate
+from prunus.methods.base import Evaluate, check_density
 from prunus.methods.fixed import FixedMaskMethod
-from prunus.methods.ranking import check_target_density, keep_density, magnitudes
+from prunus.methods.ranking import keep_density, magnitudes
 from prunus.selection import Select
 
 
@@ -31,7 +31,7 @@ class MagnitudePruning(FixedMaskMethod):
         select: Select = "paper",
         rewind_step: int | None = 0,
     ) -> None:
-        check_target_density(target_density)
+        check_density(target_density)
         self.target_density = target_density
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from prunus.gates import ScalingGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check
+from prunus.methods.base import Evaluate, Method, check, check_density
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.ranking import keep_density
 from prunus.selection import Candidate, Select
@@ -39,10 +39,7 @@ class NetworkSlimming(Method):
         rewind_step: int | None = 0,
         rewind: bool = False,
     ) -> None:
-        check(
-            0 < target_density <= 1,
-            f"target_density={target_density}: the fraction to keep is above 0 and at most 1",
-        )
+        check_density(target_density)
         check_penalty(penalty)
         check(
             math.isfinite(scaling_init) and scaling_init > 0,

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import check
+from prunus.methods.base import check, check_density
 from prunus.methods.fixed import FixedMaskMethod
-from prunus.methods.ranking import check_target_density, keep_density, magnitudes
+from prunus.methods.ranking import keep_density, magnitudes
 from prunus.selection import Select
 
 
@@ -33,7 +33,7 @@ class RandomPruning(FixedMaskMethod):
         select: Select = "paper",
         rewind_step: int | None = 0,
     ) -> None:
-        check_target_density(target_density)
+        check_density(target_density)
         check(scope in ("layer", "global"), f"scope={scope!r} is not 'layer' or 'global'")
         check(0 <= seed < 2**63, f"seed={seed} is not a whole number from 0 to 2^63 - 1")
         self.target_density, self.scope, self.seed = target_density, scope, seed

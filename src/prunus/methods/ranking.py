@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import gated_parameters
-from prunus.methods.base import check
 
 
 def magnitudes(model: nn.Module) -> dict[str, Tensor]:
@@ -54,12 +53,3 @@ def keep_density(
     count = round(density * sum(rank.numel() for rank in ranks.values()))
     available = sum(int(mask[n].sum()) for n in ranks)
     return keep_highest(ranks, mask, min(count, available))
-
-
-def check_target_density(density: float) -> None:
-    """Raise `SettingError` unless `density` is a fraction of weights that can be kept."""
-    check(
-        0 < density <= 1,
-        f"target_density={density}: the fraction of weights to keep is above 0 and at most 1 "
-        "(0.1 keeps a tenth)",
-    )
