@@ -12,6 +12,7 @@ import altair as alt
 LABELS = {
     "cs-budget": "CS, budget",
     "cs": "CS",
+    "cs-rounds": "CS, budget by round",
     "imp": "IMP",
     "imp-c": "IMP-C",
     "seq-cs": "Sequential CS",
