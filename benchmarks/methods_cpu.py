@@ -40,9 +40,6 @@ from prunus.methods import METHODS, Method
 FOLDER = Path("runs/methods-cpu")
 RESULTS = Path("results/methods-cpu.json")
 TARGETS = (0.5, 0.2, 0.1, 0.05, 0.02)
-SPARSE_FIRST = (0.1, 0.05, 0.02, 0.2, 0.5)
-"""The order of work: the densities that matter most come first."""
-
 STEPWISE = [1 - low / high for high, low in zip((1.0, *TARGETS), TARGETS, strict=False)]
 """Fraction of what remains that leaves in each of five rounds."""
 
@@ -58,7 +55,7 @@ class Row:
     """What differs between densities; by default `target_density`."""
     groups: dict[str, Any] = field(default_factory=dict)
     """Keywords of `param_groups`."""
-    targets: tuple[float, ...] = SPARSE_FIRST
+    targets: tuple[float, ...] = TARGETS
     retrain: bool = True
 
     def make(self, model: nn.Module, protocol: Protocol, target: float) -> Method:
@@ -111,7 +108,7 @@ ROWS: dict[str, Row] = {
 class Work:
     """What one process does at a time; `targets` are the densities that it serves."""
 
-    stage: Literal["dense", "search", "retrain"]
+    stage: Literal["dense", "dense-rounds", "search", "retrain"]
     row: str
     seed: int
     targets: tuple[float, ...]
@@ -126,26 +123,43 @@ class Work:
 
 
 def plan(rows: list[str], seeds: int) -> Iterator[Work]:
-    """All there is to do, in the order in which it should be done."""
+    """All there is to do; the densities that matter most come first."""
     for seed in range(seeds):
         yield Work("dense", "dense", seed, (1.0,))
+        for target in (0.1, 0.05, 0.02):
+            yield from _searches(rows, seed, target)
         for name in rows:
             if ROWS[name].search != "each":
                 yield Work("search", name, seed, TARGETS)
-        for target in SPARSE_FIRST:
-            for name in rows:
-                if ROWS[name].search == "each" and target in ROWS[name].targets:
-                    yield Work("search", name, seed, (target,))
-        for target in SPARSE_FIRST:
-            for name in rows:
-                if ROWS[name].retrain:
-                    yield Work("retrain", name, seed, (target,))
+        yield Work("dense-rounds", "dense-rounds", seed, (1.0,))
+        for target in (0.1, 0.02):
+            yield from _retrainings(rows, seed, target)
+        for target in (0.2, 0.5):
+            yield from _searches(rows, seed, target)
+        for target in (0.05, 0.2, 0.5):
+            yield from _retrainings(rows, seed, target)
+
+
+def _searches(rows: list[str], seed: int, target: float) -> Iterator[Work]:
+    for name in rows:
+        if ROWS[name].search == "each" and target in ROWS[name].targets:
+            yield Work("search", name, seed, (target,))
+
+
+def _retrainings(rows: list[str], seed: int, target: float) -> Iterator[Work]:
+    for name in rows:
+        if ROWS[name].retrain:
+            yield Work("retrain", name, seed, (target,))
 
 
 def execute(work: Work, data: Path, scale: Scale) -> None:
-    {"dense": _dense, "search": _search, "retrain": _retrain}[work.stage](
-        work, _protocol(data, scale)
-    )
+    stages = {
+        "dense": _dense,
+        "dense-rounds": _dense_rounds,
+        "search": _search,
+        "retrain": _retrain,
+    }
+    stages[work.stage](work, _protocol(data, scale))
 
 
 @cache
@@ -159,6 +173,15 @@ def _dense(work: Work, protocol: Protocol) -> None:
     found = protocol.accuracy(model)
     protocol.train(model, protocol.fine_tuning, work.seed, first_epoch=protocol.scale.epochs)
     _write(work, 0, density=1.0, searched=found, fine_tuned=protocol.accuracy(model))
+
+
+def _dense_rounds(work: Work, protocol: Protocol) -> None:
+    """The dense network trained as long as those that are pruned in rounds, and as often anew."""
+    model = protocol.network(work.seed)
+    for number in range(len(TARGETS)):
+        first = number * protocol.scale.epochs
+        protocol.train(model, protocol.recipe, work.seed, first_epoch=first)
+    _write(work, 0, density=1.0, searched=protocol.accuracy(model))
 
 
 def _search(work: Work, protocol: Protocol) -> None:
@@ -227,7 +250,7 @@ def _write(work: Work, index: int, **numbers: Any) -> None:
 def collect(scale: Scale) -> dict[str, Any]:
     """What is finished so far, in one piece."""
     cells = []
-    for path in sorted([*FOLDER.glob("dense/*.json"), *FOLDER.glob("search/*.json")]):
+    for path in sorted(p for p in FOLDER.glob("*/*.json") if p.parent.name != "retrain"):
         cell = json.loads(path.read_text())
         retrained = FOLDER / "retrain" / path.name
         if retrained.exists():
