@@ -86,7 +86,7 @@ ROWS: dict[str, Row] = {
     "gmp-layer": Row("gmp", settings={"scope": "layer"}, targets=FEW, retrain=False),
     "dnw": Row("dnw"),
     "str": Row("str", by_target=tuned("threshold_decay", (0.0012, 0.0022, 0.003, 0.004, 0.006))),
-    "l0": Row("l0", by_target=tuned("penalty", (2e-6, 6e-6, 1.5e-5, 4e-5, 1e-4))),
+    "l0": Row("l0", by_target=tuned("penalty", (1.5e-5, 6e-5, 1.5e-4, 4e-4, 1.2e-3))),
     "mp": Row("mp", "shared"),
     "netslim": Row("netslim", "shared"),
     "amc": Row("amc", "shared", {"episodes": 60, "min_keep": 0.005}),

@@ -324,7 +324,7 @@ def test_stochastic_sparsification_finds_a_supermask(perform):
 
 def test_masks_cannot_be_compared_without_validation_images(perform):
     data = {"train_images": 100, "validation_images": 0}
-    with pytest.raises(SettingError, match="l0 compares masks"):
+    with pytest.raises(SettingError, match="method l0 compares masks on validation images"):
         perform("search", method={"name": "l0"}, rounds=1, data=data)
     perform("search", method={"name": "l0", "samples": 1}, rounds=1, data=data)
 

@@ -60,6 +60,10 @@ class AMC(FixedMaskMethod):
         self.episodes, self.warmup, self.seed = episodes, warmup, seed
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
 
+    @property
+    def needs_evaluate(self) -> bool:
+        return True
+
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
         if self.round > 1:
             return self.mask()

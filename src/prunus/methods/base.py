@@ -107,6 +107,11 @@ class Method(ABC):
             "freeze_weights": self.freeze_weights,
         }
 
+    @property
+    def needs_evaluate(self) -> bool:
+        """Whether it chooses among masks by their accuracy, and so needs `evaluate` to commit."""
+        return False
+
     def on_step(self) -> None:  # noqa: B027 (many methods have nothing to do here)
         """Called after each optimiser step; `self.t` is the number of steps in this round."""
 

@@ -99,6 +99,10 @@ class L0Regularisation(Method):
             return super().penalty()
         return self.penalty_strength * total(gate.soft_mask() for gate in self.gates.values())
 
+    @property
+    def needs_evaluate(self) -> bool:
+        return self.rule == "sample" and self.samples > 1
+
     @torch.no_grad()
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
         if self.rule == "expected":
@@ -108,7 +112,7 @@ class L0Regularisation(Method):
         for _ in range(self.samples):
             z = {name: gate.sample(generator) for name, gate in self.gates.items()}
             mask = self._commit_to(z)
-            score = self.try_mask(mask, evaluate) if self.samples > 1 else 0.0
+            score = self.try_mask(mask, evaluate) if self.needs_evaluate else 0.0
             if best is None or score > best_score:
                 best, best_score = z, score
         assert best is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from prunus.errors import SettingError
 from prunus.files import write_atomically
 from prunus.gates import gated_parameters, hard
 from prunus.masks import Mask
@@ -112,6 +113,14 @@ class Execution:
                 **self._accuracy(model, "validation"),
                 **self._accuracy(model, "test"),
             }
+
+    def check_can_judge(self, method: Method) -> None:
+        """Raise, before hours are spent, if a method needs held-out images and there are none."""
+        if method.needs_evaluate and not len(self._held_out["validation"]):
+            raise SettingError(
+                f"the method {method.name} compares masks on validation images, and this task "
+                "holds out none: set data.validation_images"
+            )
 
     def judge(self, model: nn.Module) -> Evaluate | None:
         """How good the model is on the validation images; None if the task holds out none."""

@@ -55,6 +55,7 @@ def _search(execution: Execution) -> dict[str, Any]:
     method = chosen.attach(
         model, steps=recipe.epochs * steps, rewind_step=round(settings.rewind_epoch * steps)
     )
+    execution.check_can_judge(method)
     method.check_rounds(settings.rounds)
     with execution.run(settings.rounds * recipe.epochs) as run:
         for phase in range(run.restore(model, method), settings.rounds):
@@ -91,6 +92,7 @@ def _prune(execution: Execution) -> dict[str, Any]:
     method = chosen.attach(
         model, steps=searching.epochs * execution.steps_per_epoch, rewind_step=None
     )
+    execution.check_can_judge(method)
     options = chosen.group_options
     with execution.run(settings.recipe.epochs) as run:
         if run.restore(model, method) == 0:
