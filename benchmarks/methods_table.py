@@ -1,4 +1,4 @@
-"""The comparison of methods as tables and as a plot, from `results/methods-cpu.json`."""
+"""The comparison of methods as tables and as plots, from `results/methods-cpu.json`."""
 
 from __future__ import annotations
 
@@ -9,39 +9,44 @@ from typing import Any
 
 import altair as alt
 
-LABELS = {
-    "cs-budget": "CS, budget",
+# Methods are compared with those that had as many epochs.
+ONE_ROUND = {
+    "cs-budget": "CS with a budget",
     "cs": "CS",
-    "cs-rounds": "CS, budget by round",
-    "imp": "IMP",
-    "imp-c": "IMP-C",
-    "seq-cs": "Sequential CS",
-    "iss": "ISS",
-    "mp": "MP",
     "gmp": "GMP",
     "gmp-layer": "GMP, per layer",
-    "netslim": "NetSlim",
-    "l0": "L0",
-    "l0-expected": "L0, expected gate",
-    "amc": "AMC",
     "str": "STR",
     "dnw": "DNW",
+    "l0": "L0",
+    "netslim": "NetSlim",
+    "mp": "MP",
+    "amc": "AMC",
     "random": "random mask",
-    "lagrange": "CS, Lagrange multiplier",
-    "quadratic": "CS, quadratic penalty",
 }
-DESIGNS = ("cs-budget", "lagrange", "quadratic", "cs")
-ONLY_DESIGNS = ("lagrange", "quadratic")
-# Okabe and Ito's colours; more methods than colours, so dashes and shapes tell them apart too.
-COLOURS = ["#7b3fa0", "#b07cc6", "#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#333333"]
+ROUNDS = {
+    "cs-rounds": "CS, a budget for each round",
+    "seq-cs": "Sequential CS",
+    "imp": "IMP",
+    "imp-c": "IMP-C",
+    "iss": "ISS",
+}
+DESIGNS = {
+    "cs-budget": "moving threshold (what `target_density` does)",
+    "lagrange": "Lagrange multiplier",
+    "quadratic": "quadratic penalty",
+    "cs": "plain CS, mask init tuned by hand",
+}
+# Okabe and Ito's colours beside the purple of CS; dashes and shapes say the same again.
+COLOURS = ["#7b3fa0", "#b07cc6", "#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#666666"]
 NEAR = 0.05
 """A density this near to its target (relatively) is not written into the cell."""
 
 Cells = dict[tuple[str, float], dict[str, float]]
+Table = tuple[list[str], list[list[str]]]
 
 
-def averaged(content: dict[str, Any]) -> tuple[Cells, Cells]:
-    """Mean over seeds, and the range between the lowest and the highest, by row and target."""
+def averaged(content: dict[str, Any]) -> Cells:
+    """Means over seeds, by row and target."""
     gathered: dict[tuple[str, float], dict[str, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -49,26 +54,23 @@ def averaged(content: dict[str, Any]) -> tuple[Cells, Cells]:
         for name in ("density", "searched", "fine_tuned", "retrained", "search_epochs"):
             if name in cell:
                 gathered[cell["row"], cell["target"]][name].append(cell[name])
-    means = {key: {n: mean(v) for n, v in values.items()} for key, values in gathered.items()}
-    ranges = {key: {n: max(v) - min(v) for n, v in vs.items()} for key, vs in gathered.items()}
-    return means, ranges
+    return {key: {n: mean(v) for n, v in values.items()} for key, values in gathered.items()}
 
 
-def accuracies(content: dict[str, Any], kind: str) -> tuple[list[str], list[list[str]]]:
-    """One line for each method: accuracy at each density; the best of a column in bold."""
-    means, _ = averaged(content)
-    targets = content["targets"]
-    shown = [row for row in LABELS if row not in ONLY_DESIGNS]
-    best = {t: max(means.get((r, t), {}).get(kind, 0) for r in shown) for t in targets}
+def accuracies(content: dict[str, Any], kind: str) -> Table:
+    """A line for each method with its accuracy at each density; the best of a group in bold."""
+    cells, targets = averaged(content), content["targets"]
     rows = []
-    for row, label in LABELS.items():
-        cells = [means.get((row, target), {}) for target in targets]
-        if row in ONLY_DESIGNS or not any(kind in cell for cell in cells):
-            continue
-        rows.append(
-            [label, *(_cell(c, t, kind, best[t]) for c, t in zip(cells, targets, strict=True))]
-        )
-    return ["kept", *(f"{100 * t:g} %" for t in targets)], rows
+    for group in (ONE_ROUND, ROUNDS):
+        best = {t: max(cells.get((r, t), {}).get(kind, 0) for r in group) for t in targets}
+        for row, label in group.items():
+            found = [cells.get((row, target), {}) for target in targets]
+            if any(kind in cell for cell in found):
+                epochs = sorted({round(cell["search_epochs"]) for cell in found if cell})
+                cost = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+                texts = [_cell(c, t, kind, best[t]) for c, t in zip(found, targets, strict=True)]
+                rows.append([label, cost, *texts])
+    return ["weights kept", "epochs of search", *(f"{100 * t:g} %" for t in targets)], rows
 
 
 def _cell(cell: dict[str, float], target: float, kind: str, best: float) -> str:
@@ -81,49 +83,71 @@ def _cell(cell: dict[str, float], target: float, kind: str, best: float) -> str:
     return f"{text} (at {100 * cell['density']:.1f} %)" if off else text
 
 
-def designs(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The ways to give CS a budget, fine-tuned."""
-    means, _ = averaged(content)
-    targets = [t for t in content["targets"] if ("lagrange", t) in means]
-    rows = []
-    for row in DESIGNS:
-        label = "CS, moving threshold (the product's)" if row == "cs-budget" else LABELS[row]
-        label = "CS, mask init found by search" if row == "cs" else label
-        cells = [means.get((row, t), {}) for t in targets]
-        for_target = [_design_cell(c) for c in cells]
-        rows.append([label, *(text for pair in for_target for text in pair)])
+def short(content: dict[str, Any]) -> Table:
+    """Methods of one round at the densities that matter, fine-tuned: for the README."""
+    sparse = [target for target in content["targets"] if target <= 0.1]
+    header, rows = accuracies({**content, "targets": sparse}, "fine_tuned")
+    few = [[row[0], *row[2:]] for row in rows if row[0] in ONE_ROUND.values()]
+    return [header[0], *header[2:]], few
+
+
+def dense(content: dict[str, Any]) -> str:
+    """The dense network, in a sentence."""
+    cells, epochs = averaged(content), content["scale"]["epochs"]
+    once, often = cells["dense", 1.0], cells.get(("dense-rounds", 1.0))
+    text = f"The dense network reaches {100 * once['searched']:.1f} % in the same {epochs} epochs"
+    text += f", {100 * once['fine_tuned']:.1f} % after the epochs of fine-tuning"
+    if often:
+        rounds = len(content["targets"])
+        text += f", and {100 * often['searched']:.1f} % trained {rounds} times {epochs} epochs"
+    return f"{text}."
+
+
+def designs(content: dict[str, Any]) -> Table:
+    """The ways to give CS a budget."""
+    cells = averaged(content)
+    targets = [t for t in content["targets"] if ("lagrange", t) in cells]
     header = ["design"]
-    for t in targets:
-        header += [f"kept, of {100 * t:g} % wanted", "as found", "fine-tuned"]
+    for target in targets:
+        wanted = f"{100 * target:g} %"
+        header += [f"{wanted} wanted: kept", "as found", "fine-tuned"]
+    rows = []
+    for row, label in DESIGNS.items():
+        texts = []
+        for target in targets:
+            cell = cells[row, target]
+            texts.append(f"{100 * cell['density']:.2f} %")
+            texts += [f"{100 * cell[kind]:.1f}" for kind in ("searched", "fine_tuned")]
+        rows.append([label, *texts])
     return header, rows
 
 
-def _design_cell(cell: dict[str, float]) -> list[str]:
-    if not cell:
-        return ["–", "–", "–"]
-    return [f"{100 * cell['density']:.2f} %"] + [
-        f"{100 * cell[kind]:.1f}" for kind in ("searched", "fine_tuned")
+def plot(content: dict[str, Any], kind: str) -> alt.HConcatChart:
+    """Accuracy against density: methods of one round on the left, of several on the right."""
+    cells = averaged(content)
+    values = [cell[kind] for cell in cells.values() if kind in cell]
+    limits = [100 * min(values) - 1, 100 * max(values) + 1]
+    panels = [
+        _panel(cells, kind, group, limits).properties(title=title)
+        for group, title in ((ONE_ROUND, "one round"), (ROUNDS, "five rounds"))
     ]
+    return alt.hconcat(*panels).resolve_scale(color="independent", shape="independent")
 
 
-def epochs(content: dict[str, Any]) -> str:
-    """What each method's search cost, said in one line."""
-    means, _ = averaged(content)
-    rounds = [LABELS[r] for r in LABELS if means.get((r, 0.02), {}).get("search_epochs", 8) > 8]
-    return ", ".join(rounds)
-
-
-def plot(content: dict[str, Any], kind: str, rows: Sequence[str]) -> alt.LayerChart:
-    """Accuracy against density."""
-    means, _ = averaged(content)
+def _panel(
+    cells: Cells, kind: str, group: dict[str, str], limits: Sequence[float]
+) -> alt.LayerChart:
     points = [
-        {"method": LABELS[row], "density": 100 * cell["density"], "accuracy": 100 * cell[kind]}
-        for (row, _), cell in means.items()
-        if row in rows and kind in cell
+        {"method": label, "density": 100 * cell["density"], "accuracy": 100 * cell[kind]}
+        for row, label in group.items()
+        for (name, _), cell in cells.items()
+        if name == row and kind in cell
     ]
-    names = [LABELS[row] for row in LABELS if row in rows]
-    dashes = [[1, 0] if n < len(COLOURS) else [5, 3] for n in range(len(names))]
-    colours = [COLOURS[n % len(COLOURS)] for n in range(len(names))]
+    names = list(dict.fromkeys(point["method"] for point in points))
+    styles = {
+        "colour": [COLOURS[n % len(COLOURS)] for n in range(len(names))],
+        "dash": [[1, 0] if n < len(COLOURS) else [5, 3] for n in range(len(names))],
+    }
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X(
             "density:Q",
@@ -131,21 +155,24 @@ def plot(content: dict[str, Any], kind: str, rows: Sequence[str]) -> alt.LayerCh
             scale=alt.Scale(type="log", nice=False, padding=16),
             axis=alt.Axis(values=[1, 2, 5, 10, 20, 50], format="~g"),
         ),
-        y=alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
-        color=alt.Color("method:N", title=None, scale=alt.Scale(domain=names, range=colours)),
+        y=alt.Y(
+            "accuracy:Q",
+            title="test accuracy (%)",
+            scale=alt.Scale(domain=limits, nice=False, zero=False),
+        ),
+        color=alt.Color(
+            "method:N", title=None, scale=alt.Scale(domain=names, range=styles["colour"])
+        ),
     )
-    dash = alt.StrokeDash("method:N", title=None, scale=alt.Scale(domain=names, range=dashes))
-    dense = means["dense", 1.0]
-    level = dense["fine_tuned"] if kind == "fine_tuned" else dense["searched"]
-    rule = (
-        alt.Chart(alt.Data(values=[{"accuracy": 100 * level}]))
-        .mark_rule(strokeDash=[2, 2], color="#6b7280")
-        .encode(y="accuracy:Q")
+    dash = alt.StrokeDash(
+        "method:N", title=None, scale=alt.Scale(domain=names, range=styles["dash"])
     )
+    shape = alt.Shape("method:N", title=None, scale=alt.Scale(domain=names))
+    dense_kind = "fine_tuned" if kind == "fine_tuned" else "searched"
+    level = [{"accuracy": 100 * cells["dense", 1.0][dense_kind]}]
+    rule = alt.Chart(alt.Data(values=level)).mark_rule(strokeDash=[2, 2], color="#666666")
     return alt.layer(
         base.mark_line(strokeWidth=2).encode(strokeDash=dash),
-        base.mark_point(size=50, filled=True).encode(
-            shape=alt.Shape("method:N", title=None, scale=alt.Scale(domain=names))
-        ),
-        rule,
-    ).properties(width=560, height=380)
+        base.mark_point(size=60, filled=True, opacity=1).encode(shape=shape),
+        rule.encode(y="accuracy:Q"),
+    ).properties(width=330, height=340)

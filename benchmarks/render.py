@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import methods_table as methods
 from prunus.demo.experiment import Result
 from prunus.demo.output import demo_table, verdict
 from prunus.files import write_atomically
@@ -21,7 +22,13 @@ from prunus.report import charts
 from prunus.report.summary import Group, summarise
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/benchmarks.md", "docs/demo.md")
+PAGES = (
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/demo.md",
+    "docs/methods/budget.md",
+    "docs/methods/comparison.md",
+)
 REGION = re.compile(r"(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -80,12 +87,22 @@ def cifar_curve() -> str:
     return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
 
 
+def methods_table(kind: str) -> str:
+    return markdown(*methods.accuracies(read("methods-cpu"), kind))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gate-overhead": gate_overhead,
     "cs-defaults": cs_defaults,
     "throughput": throughput,
     "cifar-curve": cifar_curve,
+    "methods-fine-tuned": lambda: methods_table("fine_tuned"),
+    "methods-retrained": lambda: methods_table("retrained"),
+    "methods-found": lambda: methods_table("searched"),
+    "methods-short": lambda: markdown(*methods.short(read("methods-cpu"))),
+    "methods-dense": lambda: methods.dense(read("methods-cpu")),
+    "budget-designs": lambda: markdown(*methods.designs(read("methods-cpu"))),
 }
 
 
@@ -94,13 +111,19 @@ def rendered(text: str) -> str:
     return REGION.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
 
 
-def demo_picture() -> None:
-    """The plot of the README."""
-    chart = charts.accuracy_against_density(demo_groups())
-    path = ROOT / "docs" / "images" / "demo.svg"
-    path.parent.mkdir(exist_ok=True)
-    # A white ground, because readers of the README may have a dark one.
-    chart.configure(background="white").save(str(path))
+def pictures() -> None:
+    """The plots of README and docs."""
+    comparison = read("methods-cpu")
+    plots = {
+        "demo": charts.accuracy_against_density(demo_groups()),
+        "methods-fine-tuned": methods.plot(comparison, "fine_tuned"),
+        "methods-retrained": methods.plot(comparison, "retrained"),
+    }
+    folder = ROOT / "docs" / "images"
+    folder.mkdir(exist_ok=True)
+    for name, chart in plots.items():
+        # A white ground, because readers of the README may have a dark one.
+        chart.configure(background="white").save(str(folder / f"{name}.svg"))
 
 
 def main() -> None:
@@ -109,7 +132,7 @@ def main() -> None:
     check = parser.parse_args().check
     stale = []
     if not check:
-        demo_picture()
+        pictures()
     for page in PAGES:
         before = (ROOT / page).read_text()
         after = rendered(before)
