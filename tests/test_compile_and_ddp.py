@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import prunus
 from models import ConvNet, images, seeded
 from processes import SECONDS
+from test_methods import METHODS
 
 x = images(4, 2, 6, 6)()
 
@@ -70,6 +71,21 @@ def test_one_graph_for_all_temperatures_with_the_gradients_of_eager(backend):
 
 
 # Precision and memory format
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_compiles_to_one_graph_also_in_channels_last(name):
+    model = seeded(ConvNet).to(memory_format=torch.channels_last)
+    method = METHODS[name](model)
+    batch = images(4, 2, 5, 5)().to(memory_format=torch.channels_last)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for _ in range(2):
+        torch.manual_seed(0)  # for gates that draw
+        eager = model(batch)
+        torch.manual_seed(0)
+        assert torch.allclose(compiled(batch), eager, atol=1e-6)
+        method.step()
+    torch._dynamo.reset()
 
 
 def test_scores_and_gates_are_float32_under_autocast():
