@@ -43,7 +43,7 @@ class _Pressed(ContinuousSparsification):
         return {**super().settings, **own}
 
 
-class LagrangeSparsification(_Pressed):
+class Lagrange(_Pressed):
     """`mu * soft density`, where `mu` rises while the density is above its schedule."""
 
     rate = 0.1
@@ -63,14 +63,29 @@ class LagrangeSparsification(_Pressed):
         self.mu = max(0.0, self.mu + self.rate * self.excess)
 
 
-class QuadraticSparsification(_Pressed):
-    """`(soft density / target - 1)^2`."""
+class Quadratic(_Pressed):
+    """`strength * (soft density / target - 1)^2`."""
+
+    strength = 1.0
 
     def penalty(self) -> Tensor:
         if self.hardened:
             return super().penalty()
         difference: Tensor = (self.soft_density() / self.wanted - 1) ** 2
-        return difference
+        return self.strength * difference
 
 
-DESIGNS = {"lagrange": LagrangeSparsification, "quadratic": QuadraticSparsification}
+class WeakLagrange(Lagrange):
+    rate = 0.01
+
+
+class WeakQuadratic(Quadratic):
+    strength = 0.01
+
+
+DESIGNS = {
+    "lagrange": Lagrange,
+    "lagrange-weak": WeakLagrange,
+    "quadratic": Quadratic,
+    "quadratic-weak": WeakQuadratic,
+}

@@ -85,8 +85,8 @@ ROWS: dict[str, Row] = {
     "gmp": Row("gmp"),
     "gmp-layer": Row("gmp", settings={"scope": "layer"}, targets=FEW, retrain=False),
     "dnw": Row("dnw"),
-    "str": Row("str", by_target=tuned("threshold_decay", (0.0012, 0.0022, 0.003, 0.004, 0.006))),
-    "l0": Row("l0", by_target=tuned("penalty", (1.5e-5, 6e-5, 1.5e-4, 4e-4, 1.2e-3))),
+    "str": Row("str", by_target=tuned("threshold_decay", (0.0018, 0.0037, 0.0055, 0.008, 0.013))),
+    "l0": Row("l0", by_target=tuned("penalty", (6e-6, 2.5e-5, 6e-5, 1.3e-4, 4e-4))),
     "mp": Row("mp", "shared"),
     "netslim": Row("netslim", "shared"),
     "amc": Row("amc", "shared", {"episodes": 60, "min_keep": 0.005}),
@@ -98,6 +98,8 @@ ROWS: dict[str, Row] = {
     "random": Row("random", targets=FEW, retrain=False),
     "lagrange": Row("lagrange", targets=FEW, retrain=False),
     "quadratic": Row("quadratic", targets=FEW, retrain=False),
+    "lagrange-weak": Row("lagrange-weak", targets=FEW, retrain=False),
+    "quadratic-weak": Row("quadratic-weak", targets=FEW, retrain=False),
 }
 
 

@@ -32,12 +32,15 @@ ROUNDS = {
 }
 DESIGNS = {
     "cs-budget": "moving threshold (what `target_density` does)",
-    "lagrange": "Lagrange multiplier",
-    "quadratic": "quadratic penalty",
-    "cs": "plain CS, mask init tuned by hand",
+    "lagrange": "Lagrange multiplier, rate 0.1",
+    "lagrange-weak": "Lagrange multiplier, rate 0.01",
+    "quadratic": "quadratic penalty, strength 1",
+    "quadratic-weak": "quadratic penalty, strength 0.01",
+    "cs": "plain CS, mask init by search",
 }
 # Okabe and Ito's colours beside the purple of CS; dashes and shapes say the same again.
 COLOURS = ["#7b3fa0", "#b07cc6", "#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#666666"]
+MEASURED = ("density", "searched", "fine_tuned", "retrained", "search_epochs")
 NEAR = 0.05
 """A density this near to its target (relatively) is not written into the cell."""
 
@@ -51,9 +54,11 @@ def averaged(content: dict[str, Any]) -> Cells:
         lambda: defaultdict(list)
     )
     for cell in content["cells"]:
-        for name in ("density", "searched", "fine_tuned", "retrained", "search_epochs"):
-            if name in cell:
-                gathered[cell["row"], cell["target"]][name].append(cell[name])
+        cell = {**cell, "free_density": cell.get("settings", {}).get("free_density")}
+        for name in (*MEASURED, "free_density"):
+            if cell.get(name) is None:
+                continue
+            gathered[cell["row"], cell["target"]][name].append(cell[name])
     return {key: {n: mean(v) for n, v in values.items()} for key, values in gathered.items()}
 
 
@@ -62,7 +67,7 @@ def accuracies(content: dict[str, Any], kind: str) -> Table:
     cells, targets = averaged(content), content["targets"]
     rows = []
     for group in (ONE_ROUND, ROUNDS):
-        best = {t: max(cells.get((r, t), {}).get(kind, 0) for r in group) for t in targets}
+        best = {t: max(_competing(cells.get((r, t)), t, kind) for r in group) for t in targets}
         for row, label in group.items():
             found = [cells.get((row, target), {}) for target in targets]
             if any(kind in cell for cell in found):
@@ -71,6 +76,12 @@ def accuracies(content: dict[str, Any], kind: str) -> Table:
                 texts = [_cell(c, t, kind, best[t]) for c, t in zip(found, targets, strict=True)]
                 rows.append([label, cost, *texts])
     return ["weights kept", "epochs of search", *(f"{100 * t:g} %" for t in targets)], rows
+
+
+def _competing(cell: dict[str, float] | None, target: float, kind: str) -> float:
+    """Its accuracy, unless it kept more than it should have."""
+    kept_too_many = cell is not None and cell["density"] > (1 + NEAR) * target
+    return 0.0 if cell is None or kept_too_many else cell.get(kind, 0.0)
 
 
 def _cell(cell: dict[str, float], target: float, kind: str, best: float) -> str:
@@ -110,13 +121,13 @@ def designs(content: dict[str, Any]) -> Table:
     header = ["design"]
     for target in targets:
         wanted = f"{100 * target:g} %"
-        header += [f"{wanted} wanted: kept", "as found", "fine-tuned"]
+        header += [f"{wanted} wanted: ends at", "as found", "fine-tuned"]
     rows = []
     for row, label in DESIGNS.items():
         texts = []
         for target in targets:
             cell = cells[row, target]
-            texts.append(f"{100 * cell['density']:.2f} %")
+            texts.append(f"{100 * cell.get('free_density', cell['density']):.2f} %")
             texts += [f"{100 * cell[kind]:.1f}" for kind in ("searched", "fine_tuned")]
         rows.append([label, *texts])
     return header, rows

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from prunus import Mask, Ticket
-from prunus.gates import gated_parameters, hard
+from prunus import Ticket
+from prunus.gates import hard
 from prunus.methods import Method
 from prunus.tasks import RECIPES, load_task
 from prunus.tasks.data import DataOptions
@@ -117,8 +117,3 @@ class Protocol:
         k = self.scale.rewind_epoch
         self.train(model, self.recipe.after(k), seed, first_epoch=k)
         return self.accuracy(model)
-
-
-def density(model: nn.Module) -> float:
-    """Of the hard mask."""
-    return Mask.of(model).density if gated_parameters(model) else 1.0

@@ -40,7 +40,7 @@ def test_global_scope():
 
 
 def test_every_layer_keeps_something():
-    dnw = DiscoveringNeuralWirings(Two(), steps=1, target_density=0.01, select="all")
+    dnw = DiscoveringNeuralWirings(Two(), steps=1, target_density=0.125, select="all")
     assert kept(dnw.mask()) == ([[0, 1], [0, 0]], [[0, 1]])
 
 

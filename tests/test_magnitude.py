@@ -65,11 +65,11 @@ def test_mp_of_everything():
     assert mp.end_round().density == 1
 
 
-def test_a_target_that_comes_to_no_weight_warns_as_cs_does():
-    mp = MagnitudePruning(Two(), steps=1, target_density=0.01, select="all")
-    mp.end_round()
-    with pytest.warns(prunus.PrunusWarning, match="removes every weight: .*Keep more"):
-        mp.ticket()
+@pytest.mark.parametrize("name", ["mp", "gmp", "random", "netslim", "dnw", "amc", "cs"])
+def test_a_target_that_comes_to_no_weight_is_refused(name):
+    settings = {"min_keep": 0.0} if name == "amc" else {}
+    with pytest.raises(prunus.SettingError, match="of 8 weights is less than one weight"):
+        prunus.METHODS[name](Two(), steps=1, target_density=0.01, select="all", **settings)
 
 
 def test_a_layer_may_vanish():
@@ -213,7 +213,7 @@ def make(name, model, density, **settings):
 
 
 @pytest.mark.parametrize("name", ["mp", "gmp", "random"])
-@given(density=st.floats(0, 1, exclude_min=True))
+@given(density=st.floats(0.01, 1))
 def test_the_target_is_met_to_the_rounding_of_one_weight(name, density):
     settings = {} if name == "mp" else {"scope": "global"}
     method = make(name, seeded(ConvNet), density, **settings)
@@ -224,7 +224,7 @@ def test_the_target_is_met_to_the_rounding_of_one_weight(name, density):
 
 
 @pytest.mark.parametrize("name", ["gmp", "random"])
-@given(density=st.floats(0, 1, exclude_min=True))
+@given(density=st.floats(0.01, 1))
 def test_the_target_is_met_in_every_layer(name, density):
     method = make(name, seeded(ConvNet), density, scope="layer")
     for _ in range(3):

@@ -33,6 +33,14 @@ def maker(name, **settings):
     return make
 
 
+def make_cs_budget(model):
+    cs = maker("cs", target_density=0.4, penalty=1e-4)(model)
+    with torch.no_grad():  # at the start no score is above zero, which a ticket would warn of
+        for gate in cs.gates.values():
+            gate.score.add_(0.01)
+    return cs
+
+
 def make_iss(model):
     return prunus.IterativeStochasticSparsification(
         model, steps=6, penalty=1e-4, score_lr=5.0, select="all", rewind_step=2, rewind=False
@@ -82,6 +90,7 @@ def make_amc(model):
 
 METHODS = {
     "cs": make_cs,
+    "cs budget": make_cs_budget,
     "imp": make_imp,
     "imp-c": maker("imp-c", rate=[0.3, 0.2, 0.1]),
     "seq-cs": maker("seq-cs", rate=0.3, penalty=1e-4),
@@ -256,6 +265,9 @@ def assert_same(one, two):
     with prunus.hard(copies[0]), prunus.hard(copies[1]):
         assert torch.equal(copies[0](x), copies[1](x))
     kind = "rewind" if one.round > 1 or one.t >= 2 else "current"
+    for method in (one, two):
+        if method.t:
+            method.commit(judge(method))
     tickets = one.ticket(kind), two.ticket(kind)
     assert tickets[0].mask == tickets[1].mask
     for name, tensor in tickets[0].weights.items():
@@ -357,6 +369,73 @@ def test_a_hardened_mask_is_not_decided_again(name):
     method.end_round(judge(method))
     mask = method.harden()
     assert method.commit(judge(method)) == mask == method.mask()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_commit_between_rounds_gives_the_mask_of_the_last_one(name):
+    method = METHODS[name](seeded(ConvNet))
+    train(method, sgd(method))
+    mask = method.end_round(judge(method))
+    assert method.commit(judge(method)) == mask == method.mask()
+
+
+@pytest.mark.parametrize("name", ["cs budget", "mp", "gmp", "netslim", "random", "dnw"])
+def test_a_ticket_has_the_wanted_density_without_another_call(name):
+    method = METHODS[name](seeded(ConvNet))
+    train(method, sgd(method), 2)
+    mask = method.ticket().mask
+    assert mask.kept == pytest.approx(method.settings["target_density"] * mask.total, abs=2)
+    stripped = prunus.gates.plain_tensors(method.strip())
+    assert all(not stripped[n][~mask[n]].any() for n in mask)
+
+
+@pytest.mark.parametrize("name", ["str", "netslim", "l0", "dnw", "cs", "iss"])
+def test_hardened_after_rewinding_the_kept_weights_are_those_of_the_rewind_point(name):
+    method = METHODS[name](seeded(ConvNet))
+    train(method, sgd(method))
+    mask = method.end_round(judge(method))
+    method.rewind()
+    early = {n: t.clone() for n, t in plain_tensors(method.model).items()}
+    method.harden()
+    for gated, (gate, weight) in gating.gated_parameters(method.model).items():
+        expected = torch.where(mask[gated], early[gated], 0.0) * gate.scale
+        assert torch.equal(gate(weight), expected)
+    method.model.zero_grad()
+    method.model(x).square().mean().backward()
+    for gated, (_, weight) in gating.gated_parameters(method.model).items():
+        assert not weight.grad[~mask[gated]].any()
+
+
+@pytest.mark.parametrize("leave", ["strip", "remove", "harden", "prunus.strip of a copy"])
+@pytest.mark.parametrize("name", ["cs", "iss", "l0"])
+def test_frozen_weights_train_again_when_the_search_is_over(name, leave):
+    model = seeded(ConvNet)
+    first = next(model.parameters())
+    first.requires_grad_(False)  # by the user, and so for good
+    trained = {n: p.requires_grad for n, p in model.named_parameters()}
+    before = {n: t.clone() for n, t in plain_tensors(model).items()}
+    settings = {"samples": 1} if name == "l0" else {}
+    method = prunus.METHODS[name](
+        model, steps=6, select="all", rewind_step=2, freeze_weights=True, **settings
+    )
+    optimizer = torch.optim.SGD(method.param_groups(0.1), momentum=0.9)
+    for _ in range(3):
+        (model(x).square().mean() + method.penalty()).backward()
+        optimizer.step()
+        method.step()
+    parameters = dict(model.named_parameters())
+    assert all(torch.equal(before[n], t) for n, t in plain_tensors(model).items() if n in trained)
+    assert {n for n, p in parameters.items() if p.requires_grad} == {
+        n for n in parameters if n.endswith((".score", ".log_alpha"))
+    }
+    if leave == "harden":
+        method.harden()
+        plain = plain_tensors(model)
+        assert {n: plain[n].requires_grad for n in trained} == trained
+    else:
+        copied = copy.deepcopy(model)
+        left = prunus.strip(copied) if "copy" in leave else getattr(method, leave)()
+        assert {n: p.requires_grad for n, p in left.named_parameters()} == trained
 
 
 def test_a_round_without_steps_cannot_end():

@@ -7,7 +7,7 @@ from prunus.search import execute
 from prunus.training import Trainer
 
 GIVEN = {
-    "method": {"name": "amc", "target_density": 0.2, "episodes": 5, "warmup": 2, "seed": 7},
+    "method": {"name": "amc", "target_density": 0.2, "episodes": 5, "warmup": 2},
     "recipe": {"epochs": 3, "batch_size": 25, "commit_epoch": 2},
     "checkpoint_every": 1,
 }

@@ -86,14 +86,11 @@ def search(
     rewind_epoch
         The epoch whose weights the tickets start from (default: 2, the paper's).
     rates_of
-        Folder of a finished search: imp or imp-c removes as much as that in each round, for as many
-        rounds unless --rounds says otherwise.
+        Folder of a finished search: imp (or --method imp-c) removes as much as that in each round,
+        for as many rounds unless --rounds says otherwise.
     whole_tickets
         Also store the weights that tickets remove: retrain --control shuffled or random needs them.
     """
-    densities = target_density or []
-    if densities and rounds is None and not bisect:
-        rounds = len(densities)
     own: dict[str, Any] = {
         "method": {"name": method, "mask_init": mask_init},
         "rounds": rounds,
@@ -103,9 +100,8 @@ def search(
     if rates_of is not None:
         from prunus.search import rates_of as copied
 
-        own["method"]["rate"] = rates = copied(rates_of)
-        own["rounds"] = len(rates) if rounds is None else rounds
-    _run("search", common, own, densities, bisect=bisect)
+        own["method"] |= {"name": method or "imp", "rate": copied(rates_of)}
+    _run("search", common, own, target_density, bisect=bisect)
 
 
 def prune(
@@ -130,7 +126,7 @@ def prune(
         Reach the target density with plain cs: bisection over the mask init, by whole runs.
     """
     own = {"method": {"name": method, "mask_init": mask_init}}
-    densities = [] if target_density is None else [target_density]
+    densities = None if target_density is None else [target_density]
     _run("prune", common, own, densities, bisect=bisect)
 
 
@@ -162,7 +158,7 @@ def _run(
     command: str,
     common: Common,
     own: Mapping[str, Any] | None = None,
-    densities: Sequence[float] = (),
+    densities: Sequence[float] | None = None,
     *,
     bisect: bool = False,
 ) -> None:
@@ -171,25 +167,42 @@ def _run(
     from prunus.search import bisect_runs, execute, resolve
     from prunus.search.settings_file import merge, only_given, overrides, read_settings
 
+    wanted: dict[str, Any] = {}
+    if densities and not bisect:
+        value = densities[0] if len(densities) == 1 else list(densities)
+        wanted = {"method": {"target_density": value}}
     given = merge(
         read_settings(common.config) if common.config else {},
         only_given(_as_settings(common)),
         only_given(own or {}),
+        wanted,
         overrides(common.set_),
     )
+    if command == "search":
+        _complete_rounds(given, bisect=bisect)
     show = rank_zero_only(_show)
     if bisect:
-        if len(densities) != 1:
+        if not densities or len(densities) != 1:
             raise SettingError("--bisect needs one --target-density to find")
-        found, settings, results = bisect_runs(command, given, densities[0])
+        found, settings, results = bisect_runs(
+            command, given, densities[0], fetch_missing=common.download
+        )
         show(results, settings.folder)
         rank_zero_only(_show_trials)(found)
-        return
-    if densities:
-        value = densities[0] if len(densities) == 1 else list(densities)
-        given = merge(given, {"method": {"target_density": value}})
-    settings, task = resolve(command, given, fetch_missing=common.download)
-    show(execute(settings, task), settings.folder)
+    else:
+        settings, task = resolve(command, given, fetch_missing=common.download)
+        show(execute(settings, task), settings.folder)
+
+
+def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
+    """Where rounds are not given: one for each density or rate, if these are."""
+    method = given.get("method")
+    for name in ("target_density", "rate"):
+        value = method.get(name) if isinstance(method, Mapping) else None
+        if isinstance(value, list) or (value is not None and name == "target_density"):
+            given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
+    if bisect:
+        given.setdefault("rounds", 1)
 
 
 def _as_settings(common: Common) -> dict[str, Any]:
@@ -248,3 +261,8 @@ def _show_trials(found: Found) -> None:
     print(f"\nBisection for {percent(found.target_density)}:")
     print(text_table(["mask init", "kept"], rows))
     print(f"Shown above: the nearest, with mask init {found.best.mask_init:g}.")
+    if not found.near_enough:
+        print(
+            f"That is {percent(found.error)} off: the density jumps there. More epochs may help; "
+            "cs with a budget (--target-density without --bisect) ends exactly there."
+        )

@@ -3,12 +3,14 @@
 from prunus.gates.attach import (
     attach,
     check_attachable,
+    freeze,
     gated_parameters,
     hard,
     is_attached,
     plain_tensors,
     remove,
     strip,
+    unfreeze,
 )
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
@@ -33,6 +35,7 @@ __all__ = [
     "TopKGate",
     "attach",
     "check_attachable",
+    "freeze",
     "gated_parameters",
     "hard",
     "is_attached",
@@ -40,4 +43,5 @@ __all__ = [
     "plain_tensors",
     "remove",
     "strip",
+    "unfreeze",
 ]

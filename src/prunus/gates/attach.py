@@ -115,6 +115,24 @@ def remove(model: nn.Module) -> nn.Module:
     return model
 
 
+def freeze(model: nn.Module) -> None:
+    """Stop the training of everything but the gates; `unfreeze`, `strip` and `remove` undo it."""
+    for module in model.modules():
+        if not isinstance(module, Gate):
+            own = module._parameters.items()
+            names = [name for name, p in own if p is not None and p.requires_grad]
+            for name in names:
+                module._parameters[name].requires_grad_(False)  # type: ignore[union-attr]
+            cast(Any, module)._prunus_frozen = names  # of the module, so that copies know it too
+
+
+def unfreeze(model: nn.Module) -> None:
+    """Let train again what `freeze` stopped."""
+    for module in model.modules():
+        for name in module.__dict__.pop("_prunus_frozen", ()):
+            module._parameters[name].requires_grad_(True)  # type: ignore[union-attr]
+
+
 @contextmanager
 def hard(model: nn.Module) -> Iterator[nn.Module]:
     """Within this context `model` computes with its binary masks."""
@@ -145,6 +163,7 @@ def _is_gated(module: nn.Module) -> bool:
 def _detach(model: nn.Module, keep_gated: bool) -> None:
     # With shared weights the first removal writes the gated weight into the shared parameter; the
     # others must then leave it as it is.
+    unfreeze(model)
     written: set[int] = set()
     for _, module, attribute in list(_gated(model)):
         _own_class(module)

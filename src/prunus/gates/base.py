@@ -53,6 +53,9 @@ class Gate(nn.Module):
     def fold(self, w: Tensor) -> None:
         """Write what a kept weight counts as into the weight itself, when the search is over."""
 
+    def unscale(self) -> None:
+        """From here on a kept weight counts as itself."""
+
     def soft_mask(self) -> Tensor:
         """What the gate multiplies by now, one value per gate; the mask itself if it is binary."""
         return self.mask().float()

@@ -65,6 +65,9 @@ class HardConcreteGate(Gate):
 
     def fold(self, w: Tensor) -> None:
         w.copy_(self.kept(w))
+        self.unscale()
+
+    def unscale(self) -> None:
         self.committed.fill_(1.0)
 
 

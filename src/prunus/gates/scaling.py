@@ -27,4 +27,8 @@ class ScalingGate(Gate):
 
     def fold(self, w: Tensor) -> None:
         w.copy_(self.kept(w))
-        self.scaling.fill_(1.0)
+        self.unscale()
+
+    def unscale(self) -> None:
+        with torch.no_grad():
+            self.scaling.fill_(1.0)

@@ -34,7 +34,8 @@ class SoftThresholdGate(Gate):
         return _soft_threshold(w, self.threshold).to(w.dtype)
 
     def kept(self, w: Tensor) -> Tensor:
-        return self.soft(w)
+        # With a threshold of zero, the weight itself: the soft threshold has no gradient at w = 0.
+        return torch.where(self.score.isneginf(), w, self.soft(w))
 
     def observe(self, w: Tensor) -> None:
         """Bring the mask up to date with the weight."""
@@ -46,7 +47,11 @@ class SoftThresholdGate(Gate):
 
     def fold(self, w: Tensor) -> None:
         w.copy_(self.kept(w))
-        self.score.fill_(-torch.inf)  # a threshold of exactly zero
+        self.unscale()
+
+    def unscale(self) -> None:
+        with torch.no_grad():
+            self.score.fill_(-torch.inf)  # a threshold of exactly zero
 
 
 class _SoftThreshold(torch.autograd.Function):

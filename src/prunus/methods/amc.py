@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from prunus.errors import SettingError
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check, check_density
+from prunus.methods.base import Evaluate, check, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_highest, magnitudes
+from prunus.methods.sampling import check_seed
 from prunus.selection import Select
 
 
@@ -54,7 +55,7 @@ class AMC(FixedMaskMethod):
             f"warmup={warmup}: the random attempts are some of the {episodes} episodes; give a "
             "number between 0 and that",
         )
-        check(0 <= seed < 2**32, f"seed={seed} is not between 0 and 2^32 - 1")
+        check_seed(seed)
         _check_installed()
         self.target_density, self.min_keep = target_density, min_keep
         self.episodes, self.warmup, self.seed = episodes, warmup, seed
@@ -79,6 +80,9 @@ class AMC(FixedMaskMethod):
         )
         attempt(environment, episodes=self.episodes, warmup=self.warmup, seed=self.seed)
         return Mask(_keep(ranks, environment.best))
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from prunus.gates import Gate
 from prunus.gates.base import masked
 from prunus.masks import Mask
 from prunus.methods.statistics import Statistics, statistics
-from prunus.selection import Candidate, Select, choose
+from prunus.selection import Candidate, Select, Selection, choose
 from prunus.ticket import Manifest, Ticket
 
 Evaluate = Callable[[], float]
@@ -71,7 +71,8 @@ class Method(ABC):
         self.round = 1
         self.t = 0
         self.hardened = False
-        self._committed = False
+        self._committed = False  # in this round; a mask is held from then until the next step
+        self._rewound = False  # since the last step
         self.selection = choose(model, select)
         self._select = select if isinstance(select, str) else [c.name for c in self.selection]
         self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
@@ -84,8 +85,8 @@ class Method(ABC):
             raise
         self._rewind_point = self._snapshot() if rewind_step == 0 else None
         self.freeze_weights = freeze_weights
-        self._frozen = self._trained_weights() if freeze_weights else []
-        self._freeze(True)
+        if freeze_weights:
+            gating.freeze(model)
 
     # What a method defines
 
@@ -146,7 +147,7 @@ class Method(ABC):
         self.t += 1
         if self._holds:
             self._hold(None)
-        self._committed = False
+        self._committed = self._rewound = False
         if self.round == 1 and self.t == self.rewind_step:
             self._rewind_point = self._snapshot()
         self.on_step()
@@ -158,11 +159,14 @@ class Method(ABC):
         is with the present one, on held-out data.
         """
         self._check_attached()
-        if not self._committed and not self.hardened:
-            self._hold(None)
-            self._hold(self.on_commit(evaluate))
-            self._committed = True
+        if not self._holds:
+            self._decide(evaluate)
         return self.mask()
+
+    def _decide(self, evaluate: Evaluate | None) -> None:
+        self._hold(None)
+        self._hold(self.on_commit(evaluate))
+        self._committed = True
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         """Close a round and make ready for the next; returns the mask that the round found.
@@ -175,7 +179,9 @@ class Method(ABC):
             raise AttachError("the mask is fixed since harden(): there are no rounds any more")
         if self.rewinds:
             self._rewind_weights()  # raises, before anything changes, if there are none
-        mask = self.commit(evaluate)
+        if not self._committed:
+            self._decide(evaluate)
+        mask = self.mask()
         self.on_round_end()
         self.round += 1
         self.t = 0
@@ -212,10 +218,10 @@ class Method(ABC):
     ) -> Ticket:
         """The mask with the weights `w^(k)` to re-train from, or with the `"current"` ones.
 
-        The rest is provenance; `whole` also stores the weights that the mask removes.
+        A round that has begun commits to its mask, if it has not (see `commit`). The rest is
+        provenance; `whole` also stores the weights that the mask removes.
         """
-        self._check_attached()
-        mask = self.mask()
+        mask = self._final_mask()
         if not mask.kept:
             warn(f"the mask removes every weight{self.why_empty}", PrunusWarning, stacklevel=2)
         tensors = self._rewind_weights() if weights == "rewind" else self._current_weights(mask)
@@ -236,19 +242,23 @@ class Method(ABC):
         with torch.no_grad():
             for name, tensor in gating.plain_tensors(self.model).items():
                 tensor.copy_(snapshot[name])
+        self._rewound = True
 
     def harden(self, evaluate: Evaluate | None = None) -> Mask:
         """Commit to the mask (see `commit`) and stop the search: the kept weights train on alone.
 
-        Removed weights are exactly zero from here on, and optimisers need no change. DDP does: wrap
-        the model again, because it expects gradients of all that had them when it was wrapped.
+        Removed weights are exactly zero from here on, and optimisers need no change (but after
+        `freeze_weights`, whose weights may train now, make a new one). DDP does: wrap the model
+        again, because it expects gradients of all that had them when it was wrapped.
         """
-        self._check_attached()
-        mask = self.mask() if self._holds else self.commit(evaluate)
+        mask = self.commit(evaluate)
         self._fix_gates(True)
         with torch.no_grad():
             for gate, weight in gating.gated_parameters(self.model).values():
-                gate.fold(weight)
+                if self._rewound:  # what the search learned was for other weights than w^(k)
+                    gate.unscale()
+                else:
+                    gate.fold(weight)
         return mask
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
@@ -267,15 +277,16 @@ class Method(ABC):
             self._hold(None)  # a mask that was tried is not one that the round committed to
 
     def strip(self) -> nn.Module:
-        """Make the mask permanent and leave: plain modules with zeros in place."""
-        self._check_attached()
-        self._freeze(False)
+        """Make the mask permanent and leave: plain modules with zeros in place.
+
+        A round that has begun commits to its mask, if it has not (see `commit`).
+        """
+        self._final_mask()
         return gating.strip(self.model)
 
     def remove(self) -> nn.Module:
         """Leave the model dense, with the weights as trained, and no trace of the method."""
         self._check_attached()
-        self._freeze(False)
         return gating.remove(self.model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -287,6 +298,7 @@ class Method(ABC):
             "t": self.t,
             "hardened": self.hardened,
             "committed": self._committed,
+            "rewound": self._rewound,
             "round_mask": dict(self.mask()) if self._holds else None,
             "rewind_point": self._rewind_point,
         }
@@ -299,13 +311,14 @@ class Method(ABC):
             f"this state is of method {state['method']!r}, but this method is {self.name!r}",
         )
         for name, value in self.settings.items():
+            before = state["settings"].get(name, value)  # a newer version may have more settings
             check(
-                state["settings"].get(name) == value,
-                f"this state was made with {name}={state['settings'].get(name)!r}, but this method "
+                before == value,
+                f"this state was made with {name}={before!r}, but this method "
                 f"has {name}={value!r}; make the method with the same settings",
             )
         self.round, self.t = state["round"], state["t"]
-        self._committed = state["committed"]
+        self._committed, self._rewound = state["committed"], state["rewound"]
         self._hold(state["round_mask"])
         self._rewind_point = state["rewind_point"]
         self._fix_gates(state["hardened"])
@@ -325,13 +338,14 @@ class Method(ABC):
         own = {id(p) for gate in self.gates.values() for p in gate.parameters()}
         return [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
 
-    def _freeze(self, frozen: bool) -> None:
-        for parameter in self._frozen:
-            parameter.requires_grad_(not frozen)
+    def _final_mask(self) -> Mask:
+        self._check_attached()
+        return self.commit() if self.t else self.mask()
 
     def _fix_gates(self, fixed: bool) -> None:
         self.hardened = fixed
-        self._freeze(not fixed)
+        if self.freeze_weights:
+            (gating.unfreeze if fixed else gating.freeze)(self.model)
         for gate in self.gates.values():
             gate.hard = fixed
             for parameter in gate.parameters():
@@ -377,7 +391,17 @@ def check(condition: bool, message: str) -> None:
 def check_density(target_density: float) -> None:
     """Raise `SettingError` unless it is a density that a mask can have."""
     check(
-        0 < target_density <= 1,
+        isinstance(target_density, int | float) and 0 < target_density <= 1,
         f"target_density={target_density}: the fraction of weights to keep is above 0 and at most "
         "1 (0.1 keeps a tenth)",
+    )
+
+
+def check_reachable(target_density: float, selection: Selection) -> None:
+    """Raise `SettingError` if the density is less than one of the selected weights."""
+    total = sum(candidate.parameter.numel() for candidate in selection)
+    check(
+        round(target_density * total) >= 1,
+        f"target_density={target_density:g} of {total:,} weights is less than one weight: choose "
+        f"at least {1 / max(1, total):.2g}",
     )

@@ -23,11 +23,6 @@ def check_feasible(gates: Sequence[SigmoidGate], target_density: float) -> None:
     """Raise if the gates cannot come within the tolerance of the target."""
     total = sum(math.prod(gate.layout.weight) for gate in gates)
     coarsest = max(gate.layout.weights_per_gate for gate in gates)
-    if round(target_density * total) < 1:
-        raise SettingError(
-            f"target_density={target_density:g} of {total:,} weights is less than one weight: "
-            f"choose at least {1 / total:.2g}"
-        )
     # The cut falls between two gates, so it misses by half of one at most.
     if coarsest > 1 and coarsest / 2 > TOLERANCE * total:
         raise SettingError(
@@ -61,7 +56,7 @@ def cut_scores(gates: Sequence[SigmoidGate], density: float) -> None:
     parts = kept.split([gate.score.numel() for gate in gates])
     for gate, part in zip(gates, parts, strict=True):
         keep, s = part.view(gate.score.shape).to(gate.score.device), gate.score
-        s.copy_(torch.where(keep, s.clamp(min=_epsilon(s)), s.clamp(max=0)))
+        s.copy_(torch.where(keep, s.clamp(min=_epsilon(s)), s.clamp(max=-_epsilon(s))))
 
 
 def _scores(gates: Sequence[SigmoidGate]) -> Tensor:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from prunus.errors import AttachError
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check, check_density
+from prunus.methods.base import Evaluate, Method, check, check_density, check_reachable
 from prunus.methods.budget import check_feasible, cut_scores, shift_scores
+from prunus.methods.penalties import check_penalty, total
 from prunus.methods.schedules import cubic
 from prunus.selection import Candidate, Select
 
@@ -37,7 +38,8 @@ class ContinuousSparsification(Method):
       `final_temperature` (`beta_T`) as `beta_T ** (t/T)`; with `anneal_every=n` it rises every n
       steps only, and the last n are trained at `beta_T` (n = an epoch: the published code).
     - `mask_init` (`s0`): where scores start. The one knob for density: lower keeps fewer weights.
-    - `target_density`: or the density to end at, within 0.1 percentage points. The threshold that
+    - `target_density`: or the density to end at, within 0.1 percentage points (of few weights: to
+      the nearest weight). The threshold that
       scores must exceed then follows their quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t`
       leaves a density that falls from 1 to the target over the first 80 % of the round. Several
       densities, one a round, make one search find tickets of all of them.
@@ -77,10 +79,7 @@ class ContinuousSparsification(Method):
             -100 <= mask_init <= 100,
             f"mask_init={mask_init}: scores start near zero (the paper's are from -0.3 to 0.3)",
         )
-        check(
-            math.isfinite(penalty) and penalty >= 0,
-            f"penalty={penalty}: lambda must be zero or a positive number",
-        )
+        check_penalty(penalty)
         check(
             math.isfinite(final_temperature) and final_temperature > 1,
             f"final_temperature={final_temperature}: beta rises from 1, so beta_T must exceed 1 "
@@ -115,7 +114,15 @@ class ContinuousSparsification(Method):
 
     def check_gates(self) -> None:
         for density in self.targets:
+            check_reachable(density, self.selection)
             check_feasible(list(self.gates.values()), density)
+
+    def check_rounds(self, rounds: int) -> None:
+        check(
+            rounds >= len(self.targets),
+            f"target_density={self.targets} is one for each of {len(self.targets)} rounds, but "
+            f"there is only {rounds}: do more rounds, or give fewer densities",
+        )
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -147,9 +154,7 @@ class ContinuousSparsification(Method):
         self._check_attached()
         if self.hardened or not self.penalty_strength:
             return super().penalty()
-        sums = [gate.l1() for gate in self.gates.values()]
-        total = torch.stack([s.to(sums[0].device) for s in sums]).sum()
-        return self.penalty_strength * total
+        return self.penalty_strength * total(gate.l1() for gate in self.gates.values())
 
     @property
     def temperature(self) -> float:

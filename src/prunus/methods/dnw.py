@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import TopKGate
-from prunus.methods.base import Method, check, check_density
+from prunus.methods.base import Method, check, check_density, check_reachable
 from prunus.methods.ranking import keep_highest, magnitudes
 from prunus.selection import Candidate, Select
 
@@ -48,6 +48,10 @@ class DiscoveringNeuralWirings(Method):
     def on_step(self) -> None:
         self._choose()
 
+    def rewind(self) -> None:
+        super().rewind()
+        self._choose()
+
     @torch.no_grad()
     def _choose(self) -> None:
         ranks = magnitudes(self.model)
@@ -63,6 +67,9 @@ class DiscoveringNeuralWirings(Method):
         everything = {name: torch.ones_like(rank, dtype=torch.bool) for name, rank in ranks.items()}
         for name, top in keep_highest(ranks, everything, count).items():
             self.gates[name].top.copy_(top)
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
 
     @property
     def settings(self) -> dict[str, Any]:

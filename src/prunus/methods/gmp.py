@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check, check_density
+from prunus.methods.base import Evaluate, check, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_density, magnitudes
 from prunus.methods.schedules import cubic
@@ -86,6 +86,9 @@ class GradualMagnitudePruning(FixedMaskMethod):
         ranks = magnitudes(self.model)
         everything = {name: torch.ones_like(rank, dtype=torch.bool) for name, rank in ranks.items()}
         return Mask(keep_density(ranks, everything, density, per_layer=self.scope == "layer"))
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -58,10 +58,9 @@ class IterativeMagnitudePruning(FixedMaskMethod):
             self.check_rounds(self.round)
         super().step()
 
-    def commit(self, evaluate: Evaluate | None = None) -> Mask:
-        if not self.hardened:
-            self.check_rounds(self.round)
-        return super().commit(evaluate)
+    def _decide(self, evaluate: Evaluate | None) -> None:
+        self.check_rounds(self.round)
+        super()._decide(evaluate)
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         ranks, mask = magnitudes(self.model), self.mask()

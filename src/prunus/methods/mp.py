@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check_density
+from prunus.methods.base import Evaluate, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_density, magnitudes
 from prunus.selection import Select
@@ -37,6 +37,9 @@ class MagnitudePruning(FixedMaskMethod):
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         return Mask(keep_density(magnitudes(self.model), self.mask(), self.target_density))
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
 
     @property
     def settings(self) -> dict[str, Any]:

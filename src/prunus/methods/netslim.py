@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from prunus.gates import ScalingGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check, check_density
+from prunus.methods.base import Evaluate, Method, check, check_density, check_reachable
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.ranking import keep_density
 from prunus.selection import Candidate, Select
@@ -75,6 +75,9 @@ class NetworkSlimming(Method):
     def on_commit(self, _: Evaluate | None) -> Mask:
         ranks = {name: gate.scaling.detach().abs() for name, gate in self.gates.items()}
         return Mask(keep_density(ranks, self.mask(), self.target_density))
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import check, check_density
+from prunus.methods.base import check, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_density, magnitudes
+from prunus.methods.sampling import check_seed
 from prunus.selection import Select
 
 
@@ -35,7 +36,7 @@ class RandomPruning(FixedMaskMethod):
     ) -> None:
         check_density(target_density)
         check(scope in ("layer", "global"), f"scope={scope!r} is not 'layer' or 'global'")
-        check(0 <= seed < 2**63, f"seed={seed} is not a whole number from 0 to 2^63 - 1")
+        check_seed(seed)
         self.target_density, self.scope, self.seed = target_density, scope, seed
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step)
         per_layer = scope == "layer"
@@ -44,6 +45,9 @@ class RandomPruning(FixedMaskMethod):
             keep_density(magnitudes(model), self.mask(), target_density, per_layer=per_layer)
         )
         self.set_mask(counted.shuffled(seed) if per_layer else counted.random(seed))
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -79,6 +79,10 @@ class SoftThresholdReparameterisation(Method):
     def on_step(self) -> None:
         self._observe()
 
+    def rewind(self) -> None:
+        super().rewind()
+        self._observe()
+
     def _observe(self) -> None:
         for name, (_, weight) in gated_parameters(self.model).items():
             self.gates[name].observe(weight)

@@ -37,11 +37,17 @@ class Found:
     best: Trial
     trials: tuple[Trial, ...]
     target_density: float
+    tolerance: float
 
     @property
     def error(self) -> float:
         """How far the best run is from the target, relative to it."""
         return abs(self.best.density / self.target_density - 1)
+
+    @property
+    def near_enough(self) -> bool:
+        """Whether the best run is within the tolerance that was asked for."""
+        return self.error <= self.tolerance
 
 
 def find_mask_init(
@@ -74,10 +80,10 @@ def find_mask_init(
 
     def found() -> Found:
         best = min(trials, key=lambda trial: abs(trial.density - target_density))
-        return Found(best, tuple(trials), target_density)
+        return Found(best, tuple(trials), target_density, tolerance)
 
     run([low, high])
-    while found().error > tolerance and len(trials) < max_runs:
+    while not found().near_enough and len(trials) < max_runs:
         below = max((t.mask_init for t in trials if t.density < target_density), default=None)
         above = min((t.mask_init for t in trials if t.density >= target_density), default=None)
         if below is None:
@@ -105,7 +111,12 @@ def _outwards(outermost: Trial, target_density: float) -> float:
 
 
 def bisect_runs(
-    command: str, given: Mapping[str, Any], target_density: float, **options: Any
+    command: str,
+    given: Mapping[str, Any],
+    target_density: float,
+    *,
+    fetch_missing: bool = False,
+    **options: Any,
 ) -> tuple[Found, RunSettings, dict[str, Any]]:
     """`find_mask_init` with runs in their own folders: none is repeated, all can be resumed.
 
@@ -115,7 +126,7 @@ def bisect_runs(
 
     def density(mask_init: float) -> float:
         method = {**_method(given), "mask_init": mask_init}
-        settings, task = resolve(command, {**given, "method": method})
+        settings, task = resolve(command, {**given, "method": method}, fetch_missing=fetch_missing)
         done[mask_init] = settings, execute(settings, task)
         last: float = done[mask_init][1]["stages"][-1]["density"]
         return last
@@ -129,6 +140,7 @@ def _method(given: Mapping[str, Any]) -> dict[str, Any]:
     method = {"name": method} if isinstance(method, str) else dict(method)
     if method.setdefault("name", "cs") != "cs":
         raise SettingError(f"bisection is over the mask init of cs; method={method['name']!r}")
-    if method.get("mask_init") is not None:
-        raise SettingError("bisection finds the mask init by itself: leave method.mask_init out")
+    for name in ("mask_init", "target_density"):
+        if method.get(name):  # zero is what a settings file has where nothing was said
+            raise SettingError(f"bisection finds the mask init by itself: leave method.{name} out")
     return method

@@ -14,7 +14,7 @@ from prunus.lookup import unknown
 from prunus.methods import METHODS, Method
 from prunus.schema import Schema
 
-_GIVEN_BY_THE_RUN = {"self", "model", "steps", "rewind_step", "lr"}
+_GIVEN_BY_THE_RUN = {"self", "model", "steps", "rewind_step", "seed", "lr"}
 
 
 class MethodSettings:
@@ -32,9 +32,14 @@ class MethodSettings:
         self.data: dict[str, Any] = {"name": name, **parsed.model_dump(mode="json")}
         """Everything, as plain data."""
 
-    def attach(self, model: nn.Module, *, steps: int, rewind_step: int | None) -> Method:
-        """The method at work on `model`; without a `rewind_step` it cannot rewind."""
+    def attach(self, model: nn.Module, *, steps: int, rewind_step: int | None, seed: int) -> Method:
+        """The method at work on `model`; without a `rewind_step` it cannot rewind.
+
+        `seed` is for methods that draw something.
+        """
         kwargs: dict[str, Any] = {**self._arguments, "steps": steps, "rewind_step": rewind_step}
+        if "seed" in inspect.signature(METHODS[self.name].__init__).parameters:
+            kwargs["seed"] = seed
         if rewind_step is None and "rewind" in kwargs:
             kwargs["rewind"] = False
         return METHODS[self.name](model, **kwargs)

@@ -53,7 +53,10 @@ def _search(execution: Execution) -> dict[str, Any]:
     chosen = settings.make_method()
     model = execution.network()
     method = chosen.attach(
-        model, steps=recipe.epochs * steps, rewind_step=round(settings.rewind_epoch * steps)
+        model,
+        steps=recipe.epochs * steps,
+        rewind_step=round(settings.rewind_epoch * steps),
+        seed=settings.seed,
     )
     execution.check_can_judge(method)
     method.check_rounds(settings.rounds)
@@ -90,9 +93,13 @@ def _prune(execution: Execution) -> dict[str, Any]:
     chosen = settings.make_method()
     model = execution.network()
     method = chosen.attach(
-        model, steps=searching.epochs * execution.steps_per_epoch, rewind_step=None
+        model,
+        steps=searching.epochs * execution.steps_per_epoch,
+        rewind_step=None,
+        seed=settings.seed,
     )
     execution.check_can_judge(method)
+    method.check_rounds(1)
     options = chosen.group_options
     with execution.run(settings.recipe.epochs) as run:
         if run.restore(model, method) == 0:
