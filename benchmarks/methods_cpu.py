@@ -15,6 +15,7 @@ written from what is there, also when interrupted.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import time
@@ -58,14 +59,18 @@ class Row:
     targets: tuple[float, ...] = TARGETS
     retrain: bool = True
 
+    def own(self, target: float) -> dict[str, Any]:
+        """The settings that say how much to keep; methods of several rounds have them already."""
+        by_default = {} if self.search == "rounds" else {"target_density": target}
+        return self.by_target.get(target, by_default)
+
     def make(self, model: nn.Module, protocol: Protocol, target: float) -> Method:
-        own = self.by_target.get(target, {"target_density": target})
         return (METHODS | DESIGNS)[self.method](
             model,
             steps=protocol.round_steps,
             rewind_step=protocol.steps(protocol.scale.rewind_epoch),
             **self.settings,
-            **({} if self.search == "rounds" else own),
+            **self.own(target),
         )
 
 
@@ -81,12 +86,12 @@ def tuned(name: str, values: tuple[float, ...]) -> dict[float, dict[str, Any]]:
 # table says where they ended.
 ROWS: dict[str, Row] = {
     "cs-budget": Row("cs"),
-    "cs": Row("cs", by_target=tuned("mask_init", (0.02, -0.02, -0.05, -0.1, -0.18))),
+    "cs": Row("cs", by_target=tuned("mask_init", (0.03, -0.01, -0.037, -0.08, -0.156))),
     "gmp": Row("gmp"),
     "gmp-layer": Row("gmp", settings={"scope": "layer"}, targets=FEW, retrain=False),
     "dnw": Row("dnw"),
-    "str": Row("str", by_target=tuned("threshold_decay", (0.0018, 0.0037, 0.0055, 0.008, 0.013))),
-    "l0": Row("l0", by_target=tuned("penalty", (6e-6, 2.5e-5, 6e-5, 1.3e-4, 4e-4))),
+    "str": Row("str", by_target=tuned("threshold_decay", (0.0018, 0.0034, 0.0048, 0.0064, 0.009))),
+    "l0": Row("l0", by_target=tuned("penalty", (1.5e-5, 6e-5, 8.5e-5, 1.3e-4, 2.6e-4))),
     "mp": Row("mp", "shared"),
     "netslim": Row("netslim", "shared"),
     "amc": Row("amc", "shared", {"episodes": 60, "min_keep": 0.005}),
@@ -116,8 +121,19 @@ class Work:
     targets: tuple[float, ...]
 
     def paths(self) -> list[Path]:
-        name = f"{self.row}-seed{self.seed}"
-        return [FOLDER / self.stage / f"{name}-{target:g}.json" for target in self.targets]
+        """Where the results go: one file for each density, another one if the settings change."""
+        return [
+            FOLDER
+            / self.stage
+            / f"{self.row}-seed{self.seed}-{target:g}-{self._digest(target)}.json"
+            for target in self.targets
+        ]
+
+    def _digest(self, target: float) -> str:
+        row = ROWS.get(self.row)
+        settings = row and [row.method, row.search, row.settings, row.own(target), row.groups]
+        text = json.dumps([settings, asdict(Scale())])
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def done(self) -> bool:
@@ -133,9 +149,9 @@ def plan(rows: list[str], seeds: int) -> Iterator[Work]:
         for name in rows:
             if ROWS[name].search != "each":
                 yield Work("search", name, seed, TARGETS)
-        yield Work("dense-rounds", "dense-rounds", seed, (1.0,))
         for target in (0.1, 0.02):
             yield from _retrainings(rows, seed, target)
+        yield Work("dense-rounds", "dense-rounds", seed, (1.0,))
         for target in (0.2, 0.5):
             yield from _searches(rows, seed, target)
         for target in (0.05, 0.2, 0.5):
@@ -249,10 +265,11 @@ def _write(work: Work, index: int, **numbers: Any) -> None:
 # All of them
 
 
-def collect(scale: Scale) -> dict[str, Any]:
+def collect(works: list[Work], scale: Scale) -> dict[str, Any]:
     """What is finished so far, in one piece."""
     cells = []
-    for path in sorted(p for p in FOLDER.glob("*/*.json") if p.parent.name != "retrain"):
+    paths = [path for work in works if work.stage != "retrain" for path in work.paths()]
+    for path in filter(Path.exists, paths):
         cell = json.loads(path.read_text())
         retrained = FOLDER / "retrain" / path.name
         if retrained.exists():
@@ -269,6 +286,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     scale = Scale()
+    everything = list(plan(list(ROWS), arguments.seeds))
     todo = [w for w in plan(arguments.methods.split(","), arguments.seeds) if not w.done]
     begun = time.monotonic()
     context = get_context("spawn")
@@ -283,7 +301,7 @@ def main() -> None:
                 f"{minutes:6.1f} min  {work.stage} {work.row} {work.targets}: {error or 'ok'}"
             )
             bar.advance(line)
-            write_atomically(RESULTS, json.dumps(collect(scale), indent=1) + "\n")
+            write_atomically(RESULTS, json.dumps(collect(everything, scale), indent=1) + "\n")
 
 
 if __name__ == "__main__":
