@@ -142,6 +142,18 @@ def test_channels_last(when, granularity):
 # Distributed data parallel
 
 
+def one_round(name):
+    method = METHODS[name](seeded(ConvNet))
+    ddp = DistributedDataParallel(method.model)
+    optimizer = torch.optim.SGD(method.param_groups(0.1), momentum=0.9)
+    for _ in range(6):
+        optimizer.zero_grad()
+        (ddp(torch.randn(4, 2, 5, 5)).square().mean() + method.penalty()).backward()
+        optimizer.step()
+        method.step()
+    return method.end_round()
+
+
 def worker(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -167,6 +179,7 @@ def worker(rank, folder):
             optimizer.step()
             cs.step()
         masks.append(dict(cs.end_round()))
+    masks += [dict(one_round(name)) for name in METHODS if name != "amc"]
     try:
         attached_to_ddp = prunus.ContinuousSparsification(ddp, steps=1).name
     except prunus.AttachError as error:
@@ -191,5 +204,6 @@ def test_two_processes_find_the_same_masks():
         first, second = prunus.Mask(ours), prunus.Mask(theirs)
         assert first == second
         assert 0 < first.density < 1
+    assert len(one[0]) == 2 + len(METHODS) - 1
     assert all(torch.equal(one[1][n], two[1][n]) for n in one[1])
     assert "wrapped already" in one[2]

@@ -308,3 +308,28 @@ def test_settings_are_in_the_ticket():
     assert settings.metrics == {"accuracy": 0.5}
     assert settings.settings["mask_init"] == 0.1
     assert settings.settings["granularity"] == [2, 2]
+
+
+def test_rounds_with_rewinding_start_from_the_same_weights():
+    # Appendix E: the weights go back to w^(k) between rounds, the scores go on.
+    model = seeded(ConvNet)
+    cs = ContinuousSparsification(
+        model, steps=4, mask_init=0.05, select="all", rewind_step=1, rewind=True
+    )
+    masks = []
+    for _ in range(2):
+        optimizer = torch.optim.SGD(cs.param_groups(0.1, score_lr=20.0), momentum=0.9)
+        for t in range(4):
+            optimizer.zero_grad()
+            (model(x).square().mean() + cs.penalty()).backward()
+            optimizer.step()
+            cs.step()
+            if cs.round == 1 and t == 0:
+                early = {n: w.clone() for n, w in plain_tensors(model).items()}
+        scores = {n: g.score.detach() * cs.temperature for n, g in cs.gates.items()}
+        masks.append(cs.end_round())
+        for name, tensor in plain_tensors(model).items():
+            assert torch.equal(tensor, early[name]), name
+        for name, gate in cs.gates.items():
+            assert torch.equal(gate.score, scores[name].clamp(max=0.05))
+    assert 0 < masks[1].kept <= masks[0].kept < masks[0].total

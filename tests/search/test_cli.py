@@ -58,6 +58,47 @@ def test_train_and_again(cli):
     assert output.endswith(again)
 
 
+def stages(output):
+    return json.loads((folder(output) / "results.json").read_text())["stages"]
+
+
+def test_a_target_density_and_one_for_each_round(cli):
+    status, output, _ = cli("search", *SMALL, "--rewind-epoch", 0, "--target-density", 0.3)
+    [stage] = stages(output)
+    assert status == 0 and stage["density"] == pytest.approx(0.3, abs=0.0005)
+    densities = ["--target-density", 0.5, "--target-density", 0.2]
+    status, output, _ = cli("search", *SMALL, "--rewind-epoch", 0, *densities)
+    assert [s["density"] for s in stages(output)] == pytest.approx([0.5, 0.2], abs=0.0005)
+    status, _, errors = cli("search", *SMALL, "--rounds", 1, *densities)
+    assert status == 2 and "one for each of 2 rounds, but there is only 1" in errors
+    status, _, errors = cli("prune", *SMALL, "--set", "method.target_density=[0.5,0.2]")
+    assert status == 2 and "do more rounds, or give fewer densities" in errors
+
+
+def test_a_target_density_with_other_methods(cli):
+    status, output, _ = cli("prune", *SMALL, "--method", "gmp", "--target-density", 0.25)
+    assert status == 0 and stages(output)[-1]["density"] == pytest.approx(0.25, abs=0.0005)
+    status, _, errors = cli("prune", *SMALL, "--method", "imp", "--target-density", 0.25)
+    assert status == 2 and "target_density" in errors
+
+
+def test_set_wins_over_the_flag_and_a_file_says_how_many_rounds(cli):
+    Path("mine.yaml").write_text("rounds: 2\nrewind_epoch: 0\n")
+    arguments = ["search", *SMALL, "--config", "mine.yaml", "--target-density", 0.3]
+    _, output, _ = cli(*arguments, "--set", "method.target_density=0.4")
+    assert [s["density"] for s in stages(output)] == pytest.approx([0.4, 0.4], abs=0.0005)
+
+
+def test_bisection(cli):
+    arguments = [*small(images=200), "--rewind-epoch", 0, "--bisect"]
+    status, output, _ = cli("search", *arguments, "--target-density", 0.5)
+    assert status == 0 and "Bisection for 50.00%" in output
+    assert len(stages(output)) == 1, "one round unless more are asked for"
+    assert len(list(Path("runs").iterdir())) >= 2
+    status, _, errors = cli("search", *arguments)
+    assert status == 2 and "--bisect needs one --target-density" in errors
+
+
 def test_search_retrain_inspect(cli):
     status, output, _ = cli(
         "search", *SMALL, "--mask-init", "0.01", "--rounds", 2, "--seed", 3, "--rewind-epoch", 1
