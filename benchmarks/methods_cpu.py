@@ -101,10 +101,10 @@ ROWS: dict[str, Row] = {
     "seq-cs": Row("seq-cs", "rounds", {"rate": 0.543}),
     "iss": Row("iss", "rounds"),
     "random": Row("random", targets=FEW, retrain=False),
-    "lagrange": Row("lagrange", targets=FEW, retrain=False),
-    "quadratic": Row("quadratic", targets=FEW, retrain=False),
-    "lagrange-weak": Row("lagrange-weak", targets=FEW, retrain=False),
-    "quadratic-weak": Row("quadratic-weak", targets=FEW, retrain=False),
+    "lagrange": Row("lagrange", targets=(0.1,), retrain=False),
+    "quadratic": Row("quadratic", targets=(0.1,), retrain=False),
+    "lagrange-weak": Row("lagrange-weak", targets=(0.1,), retrain=False),
+    "quadratic-weak": Row("quadratic-weak", targets=(0.1,), retrain=False),
 }
 
 
