@@ -144,17 +144,13 @@ def plan(rows: list[str], seeds: int) -> Iterator[Work]:
     """All there is to do; the densities that matter most come first."""
     for seed in range(seeds):
         yield Work("dense", "dense", seed, (1.0,))
-        for target in (0.1, 0.05, 0.02):
-            yield from _searches(rows, seed, target)
         for name in rows:
             if ROWS[name].search != "each":
                 yield Work("search", name, seed, TARGETS)
-        for target in (0.1, 0.02):
-            yield from _retrainings(rows, seed, target)
-        yield Work("dense-rounds", "dense-rounds", seed, (1.0,))
-        for target in (0.2, 0.5):
+        for target in (0.1, 0.05, 0.02, 0.2, 0.5):
             yield from _searches(rows, seed, target)
-        for target in (0.05, 0.2, 0.5):
+        yield Work("dense-rounds", "dense-rounds", seed, (1.0,))
+        for target in (0.1, 0.02, 0.05, 0.2, 0.5):
             yield from _retrainings(rows, seed, target)
 
 
