@@ -147,10 +147,13 @@ def plan(rows: list[str], seeds: int) -> Iterator[Work]:
         for name in rows:
             if ROWS[name].search != "each":
                 yield Work("search", name, seed, TARGETS)
-        for target in (0.1, 0.05, 0.02, 0.2, 0.5):
+        for target in (0.1, 0.05, 0.02):
+            yield from _searches(rows, seed, target)
+        yield from _retrainings(rows, seed, 0.1)
+        for target in (0.2, 0.5):
             yield from _searches(rows, seed, target)
         yield Work("dense-rounds", "dense-rounds", seed, (1.0,))
-        for target in (0.1, 0.02, 0.05, 0.2, 0.5):
+        for target in (0.02, 0.05, 0.2, 0.5):
             yield from _retrainings(rows, seed, target)
 
 

@@ -100,6 +100,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-fine-tuned": lambda: methods_table("fine_tuned"),
     "methods-retrained": lambda: methods_table("retrained"),
     "methods-found": lambda: methods_table("searched"),
+    "methods-lead": lambda: markdown(*methods.lead(read("methods-cpu"))),
     "methods-short": lambda: markdown(*methods.short(read("methods-cpu"))),
     "methods-dense": lambda: methods.dense(read("methods-cpu")),
     "budget-designs": lambda: markdown(*methods.designs(read("methods-cpu"))),
