@@ -39,8 +39,11 @@ DESIGNS = {
     "cs": "plain CS, mask init by search",
 }
 FORMS_OF_CS = ("cs-budget", "cs", "cs-rounds", "seq-cs")
-# Okabe and Ito's colours beside the purple of CS; dashes and shapes say the same again.
-COLOURS = ["#7b3fa0", "#b07cc6", "#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#666666"]
+# Okabe and Ito's colours beside the purple of CS, and three more; shapes say the same again.
+COLOURS = [
+    *("#7b3fa0", "#b07cc6", "#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#666666"),
+    *("#8c510a", "#cc79a7", "#000000"),
+]
 MEASURED = ("density", "searched", "fine_tuned", "retrained", "search_epochs")
 NEAR = 0.05
 """A density this near to its target (relatively) is not written into the cell."""
@@ -172,10 +175,6 @@ def _panel(
         if name == row and kind in cell
     ]
     names = list(dict.fromkeys(point["method"] for point in points))
-    styles = {
-        "colour": [COLOURS[n % len(COLOURS)] for n in range(len(names))],
-        "dash": [[1, 0] if n < len(COLOURS) else [5, 3] for n in range(len(names))],
-    }
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X(
             "density:Q",
@@ -189,18 +188,15 @@ def _panel(
             scale=alt.Scale(domain=limits, nice=False, zero=False),
         ),
         color=alt.Color(
-            "method:N", title=None, scale=alt.Scale(domain=names, range=styles["colour"])
+            "method:N", title=None, scale=alt.Scale(domain=names, range=COLOURS[: len(names)])
         ),
-    )
-    dash = alt.StrokeDash(
-        "method:N", title=None, scale=alt.Scale(domain=names, range=styles["dash"])
     )
     shape = alt.Shape("method:N", title=None, scale=alt.Scale(domain=names))
     dense_kind = "fine_tuned" if kind == "fine_tuned" else "searched"
     level = [{"accuracy": 100 * cells["dense", 1.0][dense_kind]}]
     rule = alt.Chart(alt.Data(values=level)).mark_rule(strokeDash=[2, 2], color="#666666")
     return alt.layer(
-        base.mark_line(strokeWidth=2).encode(strokeDash=dash),
+        base.mark_line(strokeWidth=2),
         base.mark_point(size=60, filled=True, opacity=1).encode(shape=shape),
         rule.encode(y="accuracy:Q"),
     ).properties(width=330, height=340)
