@@ -18,7 +18,7 @@ def test_prune_to_the_exact_density(perform):
     ticket = Ticket.load(folder / results["stages"][-1]["ticket"])
     assert ticket.mask.kept == round(0.2 * ticket.mask.total)
     settings = ticket.manifest.settings
-    assert (settings["episodes"], settings["seed"]) == (5, 7)
+    assert (settings["episodes"], settings["seed"]) == (5, 0)  # of the run
 
 
 @pytest.mark.parametrize("step", [3, 11], ids=["before the cut", "after the cut"])

@@ -21,7 +21,12 @@ from torch import nn
 from prunus.demo.settings import Settings
 from prunus.files import write_atomically
 from prunus.gates import strip
-from prunus.methods import ContinuousSparsification, IterativeMagnitudePruning, Method
+from prunus.methods import (
+    ContinuousSparsification,
+    IterativeMagnitudePruning,
+    MagnitudePruning,
+    Method,
+)
 from prunus.tasks import RECIPES, Recipe
 from prunus.tasks.data import DataOptions, LoaderOptions, load_data
 from prunus.tasks.networks import build_network
@@ -93,9 +98,9 @@ class Experiment:
     # The stages
 
     def _dense(self, seed: int) -> tuple[Result, Ticket]:
-        # IMP before its first pruning is the dense network, and remembers w^(k) for the controls.
-        method = IterativeMagnitudePruning(
-            self.network(seed), steps=self.steps, rewind_step=self.rewind_step
+        # Pruned to all of its weights it is dense, and w^(k) is remembered for the controls.
+        method = MagnitudePruning(
+            self.network(seed), steps=self.steps, target_density=1.0, rewind_step=self.rewind_step
         )
         curve: list[float] = []
         note = partial(self._note_accuracy, method.model, curve)
