@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import os
 import time
@@ -64,9 +65,12 @@ class Row:
         by_default = {} if self.search == "rounds" else {"target_density": target}
         return self.by_target.get(target, by_default)
 
-    def make(self, model: nn.Module, protocol: Protocol, target: float) -> Method:
-        return (METHODS | DESIGNS)[self.method](
+    def make(self, model: nn.Module, protocol: Protocol, target: float, seed: int) -> Method:
+        kind = (METHODS | DESIGNS)[self.method]
+        draws = "seed" in inspect.signature(kind.__init__).parameters
+        return kind(
             model,
+            **({"seed": seed} if draws else {}),
             steps=protocol.round_steps,
             rewind_step=protocol.steps(protocol.scale.rewind_epoch),
             **self.settings,
@@ -204,7 +208,7 @@ def _dense_rounds(work: Work, protocol: Protocol) -> None:
 def _search(work: Work, protocol: Protocol) -> None:
     row = ROWS[work.row]
     model = protocol.network(work.seed)
-    method = row.make(model, protocol, work.targets[0])
+    method = row.make(model, protocol, work.targets[0], work.seed)
     rounds = len(work.targets) if row.search == "rounds" else 1
     for number in range(rounds):
         protocol.train(

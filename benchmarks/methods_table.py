@@ -174,7 +174,7 @@ def _panel(
         for (name, _), cell in cells.items()
         if name == row and kind in cell
     ]
-    names = list(dict.fromkeys(point["method"] for point in points))
+    names = list(group.values())
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X(
             "density:Q",
