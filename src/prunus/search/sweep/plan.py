@@ -125,14 +125,14 @@ class _Planner:
                 epochs=_epochs(settings),
                 settings=settings,
             )
-            runs = [run] if row.rates_of is None else list(self._with_rates(run, row.rates_of))
+            runs = [run] if row.rates_of is None else list(self._with_rates(run, row.rates_of, own))
             for run in runs:
                 self.found.setdefault(run.id, run)
                 for retraining in row.then:
                     self._add_retrainings(run, settings, own, retraining)
 
-    def _with_rates(self, run: Planned, label: str) -> Iterator[Planned]:
-        """The run once for each search of the row `label`, with the rates of that."""
+    def _with_rates(self, run: Planned, label: str, own: Mapping[str, Any]) -> Iterator[Planned]:
+        """The run once for each search of the row `label`, with the rates and rounds of that."""
         assert run.settings is not None
         if "rate" not in getattr(run.settings, "method", {}):
             raise SettingError(
@@ -142,7 +142,7 @@ class _Planner:
         for other in list(self.found.values()):
             same = (other.row, other.task, other.seed) == (label, run.task, run.seed)
             if same and isinstance(other.settings, SearchSettings):
-                given = {"rounds": other.settings.rounds, **run.given}
+                given = {**run.given, "rounds": own.get("rounds", other.settings.rounds)}
                 yield replace(
                     run,
                     id=f"{run.row}/{other.id}/rates-{_digest(given)}",
