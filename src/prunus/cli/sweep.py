@@ -98,13 +98,16 @@ def _summarise(runs: Sequence[Progress], out: Path) -> None:
 
     failed = [run for run in runs if run.status == "failed"]
     finished = sum(run.status == "finished" for run in runs)
-    print(f"\n{finished} of {len(runs)} runs are finished.\nSweep: {out}")
-    if not failed:
-        return
-    causes = "\n".join(f"  {describe(run)}: {run.error}" for run in failed)
     waiting = len(runs) - finished - len(failed)
-    others = f", and {waiting} that need them wait" if waiting else ""
-    raise SweepFailedError(
-        f"{len(failed)} of {len(runs)} runs failed{others}. The same command with --retry tries "
-        f"them again:\n{causes}"
-    )
+    print(f"\n{finished} of {len(runs)} runs are finished.\nSweep: {out}")
+    if failed:
+        causes = "\n".join(f"  {describe(run)}: {run.error}" for run in failed)
+        others = f", and {waiting} wait" if waiting else ""
+        raise SweepFailedError(
+            f"{len(failed)} of {len(runs)} runs failed{others}. The same command with --retry "
+            f"tries them again:\n{causes}"
+        )
+    if waiting:
+        raise SweepFailedError(
+            f"{waiting} runs were stopped or lost their workers; the same command goes on with them"
+        )

@@ -1,10 +1,10 @@
 """From a recipe to runs: counted and checked by hand; nothing is trained here."""
 
 import pytest
+from sweeps import SMALL, TASK, TWELVE, recipe
 
 from prunus import SettingError
 from prunus.search.sweep import make_plan
-from sweeps import SMALL, TASK, TWELVE, recipe
 
 
 def plan(tmp_path, content=TWELVE, **changes):

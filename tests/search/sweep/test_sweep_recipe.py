@@ -88,7 +88,7 @@ def test_scales_are_merged_over_the_recipe():
     assert smoke.seeds == (7,) and smoke.tasks == recipe.tasks
     assert smoke.rows[0].grid == {"method.mask_init": [0], "rounds": [5]}
     assert recipe.at_scale(None) is recipe
-    with pytest.raises(SettingError, match="no scale named 'smok'. Did you mean 'smoke'"):
+    with pytest.raises(SettingError, match=r"no scale named 'smok'. Did you mean 'smoke'"):
         recipe.at_scale("smok")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sweeps import SMALL, TASK, TWELVE, Here, content, recipe
 
 from prunus import SettingError
 from prunus.search import resolve
@@ -12,7 +13,6 @@ from prunus.search.sweep import SweepFile, make_plan, run_one, run_sweep, survey
 from prunus.search.sweep.display import Display
 from prunus.search.sweep.work import RunFailedError
 from prunus.training.folder_lock import BusyError, FolderLock
-from sweeps import SMALL, TASK, TWELVE, Here, content, recipe
 
 BROKEN = "mine_for_sweeps:task"
 
@@ -68,35 +68,40 @@ def test_again_and_with_one_more_value(done):
     assert all(run.status == "finished" for run in survey(plan, {}))
 
 
-def test_rates_transfer_and_shared_runs(tmp_path):
+def test_rates_transfer_and_shared_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("parity_for_sweeps.py").write_text(
+        "from dataclasses import replace\n"
+        "from prunus.tasks import load_task\n"
+        "def task(root, options):\n"
+        f"    return replace(load_task({TASK!r}, root, options), name='parity')\n"
+    )
+    then = [{"retrain": "all"}, {"retrain": "last", "task": "parity_for_sweeps:task"}]
+    cs = {"name": "cs", "mask_init": 0.0}
     rows = [
-        {"method": {"name": "cs", "mask_init": 0.0},
-         "then": [{"retrain": "last"}, {"retrain": "last", "task": "digits/mlp:wide"}]},
-        {"row": "short", "method": {"name": "cs", "mask_init": 0.0}, "settings": {"rounds": 1},
-         "then": "retrain"},
+        {"method": cs, "then": then},
+        {"row": "short", "method": cs, "settings": {"rounds": 1}, "then": "retrain"},
         {"method": "imp", "rates_of": "cs"},
-    ]  # fmt: skip
-    rows[0]["then"] = rows[0]["then"][:1]
-    rows[0]["then"].append({"retrain": "all", "row": "each"})
+    ]
     executor = Here()
-    run_sweep(recipe(dense=False, rows=rows), tmp_path, executor)
-    runs = state(tmp_path)["runs"]
+    run_sweep(recipe(dense=False, rows=rows), tmp_path / "sweep", executor)
+    runs = state(tmp_path / "sweep")["runs"]
     assert all(run["status"] == "finished" for run in runs)
     folders = {(run["row"], run["command"], run["stage"]): run["folder"] for run in runs}
     # A search of one round begins as one of two: its ticket is the same, and re-trained once.
-    assert folders["short", "retrain", "round 1"] == folders["each", "retrain", "round 1"]
-    assert folders["cs", "retrain", "round 2"] == folders["each", "retrain", "round 2"]
-    assert len(executor.calls) == len(set(folders.values())) == 5
-    densities = {
-        row: [
-            stage["density"]
-            for stage in json.loads(
-                (tmp_path / folders[row, "search", None] / "results.json").read_text()
-            )["stages"]
-        ]
-        for row in ("cs", "imp")
-    }
-    assert densities["imp"] == pytest.approx(densities["cs"], abs=1e-3)
+    assert folders["short", "retrain", "round 1"] == folders["cs", "retrain", "round 1"]
+    assert len(executor.calls) == len(set(folders.values())) == len(runs) - 1 == 6
+
+    def stages(*which):
+        path = tmp_path / "sweep" / folders[which] / "results.json"
+        return json.loads(path.read_text())["stages"]
+
+    found, copied = (
+        [stage["density"] for stage in stages(row, "search", None)] for row in ("cs", "imp")
+    )
+    assert copied == pytest.approx(found, abs=1e-3)
+    [transferred] = stages(f"cs from {TASK}", "retrain", "round 2")
+    assert transferred["density"] == found[1]
 
 
 @pytest.fixture
@@ -163,7 +168,7 @@ def test_one_sweep_at_a_time(tmp_path):
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"version": 1, "runs": [1]}'])
 def test_a_damaged_state_is_reported(tmp_path, text):
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(SettingError, match="is not the state of a sweep .* delete it"):
+    with pytest.raises(SettingError, match=r"is not the state of a sweep .* delete it"):
         SweepFile(tmp_path, {}).failures()
 
 
