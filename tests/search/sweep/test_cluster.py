@@ -18,17 +18,16 @@ pytest.importorskip("distributed")
 
 
 @contextmanager
-def cluster(folder, workers, *, options=(), worker_options=()):
+def cluster(folder, workers, *worker_options, protocol="tcp"):
     """The address of the scheduler; it and its workers end with the context."""
     place = folder / "scheduler.json"
-    quiet = {"cwd": folder}
     with ExitStack() as stack:
-        here = ("--host", options[0] if options else "tcp://127.0.0.1", "--port", "0")
         scheduler = stack.enter_context(
             started(
-                *("-m", "distributed.cli.dask_scheduler", "--no-dashboard", *here, *options[1:]),
+                *("-m", "distributed.cli.dask_scheduler", "--protocol", protocol),
+                *("--host", "127.0.0.1", "--port", "0", "--no-dashboard"),
                 *("--scheduler-file", place),
-                **quiet,
+                cwd=folder,
             )
         )
         wait_until(place.exists, scheduler)
@@ -38,8 +37,8 @@ def cluster(folder, workers, *, options=(), worker_options=()):
                 started(
                     *("-m", "distributed.cli.dask_worker", address, "--nthreads", "1"),
                     *("--no-nanny", "--no-dashboard", "--local-directory", folder),
-                    *("--death-timeout", "200", *worker_options),
-                    **quiet,
+                    *worker_options,
+                    cwd=folder,
                 )
             )
         yield address
@@ -55,7 +54,7 @@ def test_a_killed_worker_and_the_same_results(tmp_path):
         killed.append(process)
 
     with (
-        cluster(tmp_path, 2, worker_options=("--resources", "RUN=1")) as address,
+        cluster(tmp_path, 2, "--resources", "RUN=1") as address,
         dask_executor(address, sweep.resources) as executor,
     ):
         thread = when_under_way(tmp_path / "two", kill)
@@ -98,12 +97,13 @@ def test_tls(tmp_path, monkeypatch):
     sweep = recipe(long_runs(epochs=1, seeds=[0]))
     try:
         with (
-            cluster(tmp_path, 1, options=("tls://127.0.0.1",)) as address,
+            cluster(tmp_path, 1, protocol="tls") as address,
             dask_executor(address) as executor,
         ):
             assert address.startswith("tls://")
             [run] = run_sweep(sweep, tmp_path / "sweep", executor)
             assert run.status == "finished"
+            monkeypatch.setattr("prunus.search.sweep.cluster.SECONDS_TO_CONNECT", 1)
             with (
                 pytest.raises(SettingError, match="no Dask scheduler answers at tcp://"),
                 dask_executor(address.replace("tls://", "tcp://")),

@@ -124,6 +124,7 @@ def test_rates_of_another_row(tmp_path):
         (row(settings={"engine": {"devices": 2}}), "a run of a sweep has one device"),
         (row(method="imp", rates_of="cs"), "search above row 'imp' named 'cs'"),
         (row(then={"settings": {"control": "shufled"}}), "'shufled'. Did you mean 'shuffled'"),
+        (row(then={"settings": {"control": "random"}}), "set whole_tickets: true in .* row 'cs'"),
         (row(then={"settings": {"recipe": {"lrr": 1}}}), "'lrr'. Did you mean 'lr'"),
         (row(then={"task": "digits/lenett"}), "'lenett'. Did you mean 'lenet'"),
     ],

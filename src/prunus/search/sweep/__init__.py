@@ -2,7 +2,8 @@
 
 from prunus.search.sweep.cluster import dask_executor
 from prunus.search.sweep.local import LocalExecutor
-from prunus.search.sweep.plan import Planned, make_plan
+from prunus.search.sweep.plan import make_plan
+from prunus.search.sweep.planned import Planned
 from prunus.search.sweep.recipe import SweepRecipe, read_recipe
 from prunus.search.sweep.state import Progress, SweepFile, survey
 from prunus.search.sweep.sweeping import run_sweep

@@ -6,20 +6,18 @@ import atexit
 import os
 import pickle
 import queue
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from prunus.errors import SettingError
 from prunus.search.sweep.work import RunFailedError
-from prunus.search.sweep.worker import serve
+from prunus.search.sweep.worker import WorkerProcess
 
 T = TypeVar("T")
 ATTEMPTS = 3
@@ -57,7 +55,7 @@ class LocalExecutor(Executor):
         self.workers = workers or len(gpus) or max(1, available_cores() // threads)
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._stopping = self._closed = False
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, WorkerProcess] = {}
         self._threads = []
         for number in range(self.workers):
             environment = {"OMP_NUM_THREADS": str(threads)}
@@ -121,76 +119,38 @@ class LocalExecutor(Executor):
                 call.future.cancel()
             if not call.future.set_running_or_notify_cancel():
                 continue
-            for attempt in range(1, ATTEMPTS + 1):
-                process = self._processes.get(number)
-                if process is None:
-                    process = self._processes[number] = _Process(environment, log)
-                    if self._stopping:  # since we looked
-                        process.ask_to_stop()
-                try:
-                    succeeded, value = process.call(call.content)
-                except (EOFError, OSError):
-                    del self._processes[number]
-                    code = process.end(dying=True)
-                    if self._stopping:
-                        call.future.set_exception(CancelledError())
-                    elif attempt == ATTEMPTS:
-                        call.future.set_exception(_lost(code, log))
-                    else:
-                        continue
-                    break
-                if succeeded:
-                    call.future.set_result(value)
-                else:
-                    call.future.set_exception(value)
-                break
+            try:
+                call.future.set_result(self._make(call, number, environment, log))
+            except BaseException as error:  # whatever it is, somebody waits for it
+                call.future.set_exception(error)
         if process := self._processes.pop(number, None):
             process.end()
+
+    def _make(self, call: _Call, number: int, environment: dict[str, str], log: Path | None) -> Any:
+        """The result of a call, in as many processes as it takes."""
+        code = None
+        for _ in range(ATTEMPTS):
+            process = self._processes.get(number)
+            if process is None:
+                process = self._processes[number] = WorkerProcess(environment, log)
+                if self._stopping:  # since we looked
+                    process.ask_to_stop()
+            try:
+                succeeded, value = process.call(call.content)
+            except (EOFError, OSError):
+                del self._processes[number]
+                code = process.end(dying=True)
+                if self._stopping:
+                    raise CancelledError from None
+                continue
+            if not succeeded:
+                raise value
+            return value
+        raise _lost(code, log)
 
     def _kill(self) -> None:
         for process in list(self._processes.values()):
             process.end()
-
-
-class _Process:
-    """A worker process, and the pipe to it. When either end is gone, the other notices."""
-
-    def __init__(self, environment: dict[str, str], log: Path | None) -> None:
-        spawn = get_context("spawn")  # a process that has used torch's threads cannot fork
-        self._pipe, theirs = spawn.Pipe()
-        # A second one that nothing is sent through: its end tells a busy worker that we are gone.
-        lifeline, self._life = spawn.Pipe(duplex=False)
-        self._process = spawn.Process(
-            target=serve,
-            args=(theirs, lifeline, environment, None if log is None else str(log)),
-        )
-        self._process.start()
-        theirs.close()
-        lifeline.close()
-
-    def call(self, content: bytes) -> tuple[bool, Any]:
-        """Whether the call succeeded, and its result or error. EOFError: the process died."""
-        self._pipe.send_bytes(content)
-        answer: tuple[bool, Any] = self._pipe.recv()
-        return answer
-
-    def ask_to_stop(self) -> None:
-        with suppress(ProcessLookupError, ValueError):
-            if self._process.pid is not None:
-                os.kill(self._process.pid, signal.SIGTERM)
-
-    def end(self, *, dying: bool = False) -> int | None:
-        """Kill it: it has no work, or none that could be lost. Returns its exit code.
-
-        `dying`: it goes by itself, and its own exit code is of interest.
-        """
-        if dying:
-            self._process.join(1)
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
-        self._life.close()
-        return self._process.exitcode
 
 
 def _lost(code: int | None, log: Path | None) -> RunFailedError:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from prunus.errors import PrunusError, SettingError
 from prunus.lookup import unknown
 from prunus.search.controls import Control
-from prunus.search.rates import rates_of
 from prunus.search.settings import COMMANDS, RunSettings, SearchSettings, resolve
 from prunus.search.settings_file import merge
 from prunus.search.sweep.grid import nested, points, shown
+from prunus.search.sweep.planned import Planned, load_cached
 from prunus.search.sweep.recipe import DENSE, Retraining, Row, SweepRecipe
-from prunus.tasks import load_task
 
 _LAST_STAGE = {"train": "training", "prune": "fine-tuning"}
 _GIVEN_BY_THE_SWEEP = {
@@ -30,45 +28,6 @@ _GIVEN_BY_THE_SWEEP = {
     "ticket_hash": "a row's then",
     "data_fingerprint": "the data themselves",
 }
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One run, as a line of the tables knows it. Two lines may share a run: its folder tells."""
-
-    id: str
-    command: str
-    task: str
-    method: str | None
-    row: str
-    parameters: Mapping[str, Any]
-    seed: int
-    given: Mapping[str, Any]
-    epochs: int
-    """To be trained, about."""
-    settings: RunSettings | None = None
-    """Complete, unless they depend on what another run finds."""
-    needs: str | None = None
-    """The id of that run."""
-    takes: Literal["ticket", "rates"] | None = None
-    stage: str | None = None
-    """The stage of that run whose ticket this one takes."""
-
-    def settle(self, needed: Path | None) -> RunSettings:
-        """Complete settings, once the run in the folder `needed` is finished."""
-        if self.settings is not None:
-            return self.settings
-        assert needed is not None
-        if self.takes == "ticket":
-            assert self.stage is not None
-            path = needed / "tickets" / f"{self.stage.replace(' ', '-')}.safetensors"
-            more: dict[str, Any] = {"ticket": str(path)}
-        else:
-            more = {"method": {"rate": rates_of(needed)}}
-        return resolve(self.command, merge(self.given, more), load=_load)[0]
-
-
-_load = lru_cache(maxsize=2)(load_task)  # runs of one task follow each other
 
 
 def make_plan(recipe: SweepRecipe, out: Path, *, fetch_missing: bool = False) -> list[Planned]:
@@ -165,6 +124,11 @@ class _Planner:
         control = given.get("control")
         if control is not None and control not in get_args(Control):
             raise unknown(f"control (of row {label!r})", str(control), get_args(Control))
+        if control in ("shuffled", "random") and not getattr(settings, "whole_tickets", False):
+            raise SettingError(
+                f"row {label!r}: control {control!r} needs the weights that tickets remove: set "
+                f"whole_tickets: true in the settings of row {run.row!r}"
+            )
         like = {name: value for name, value in given.items() if name != "control"}
         epochs = _epochs(self._resolve("train", like, label))
         if run.command == "search":
@@ -237,7 +201,9 @@ class _Planner:
 
     def _resolve(self, command: str, given: Mapping[str, Any], label: str) -> RunSettings:
         try:
-            settings, _ = resolve(command, given, load=_load, fetch_missing=self.fetch_missing)
+            settings, _ = resolve(
+                command, given, load=load_cached, fetch_missing=self.fetch_missing
+            )
         except PrunusError as error:
             raise SettingError(f"row {label!r}: {error}") from error
         if settings.engine.devices != 1 or settings.engine.nodes != 1:

@@ -14,7 +14,7 @@ from typing import Any
 
 from prunus.errors import PrunusError
 from prunus.search.sweep.display import Display
-from prunus.search.sweep.plan import Planned
+from prunus.search.sweep.planned import Planned
 from prunus.search.sweep.state import Progress, SweepFile, is_finished
 from prunus.search.sweep.watch import Watch
 from prunus.search.sweep.work import RunFailedError, RunStoppedError, run_one
@@ -96,10 +96,6 @@ class Scheduler:
     def _consider(self, run: Progress) -> None:
         """Submit a run whose needs are met, unless it is finished, under way or failed before."""
         planned = run.planned
-        if planned.id in self._failed_before:
-            run.status, run.error = "failed", self._failed_before[planned.id]
-            self._watch.ended(run)
-            return
         needed = self._by_id[planned.needs].folder if planned.needs else None
         try:
             run.settings = settings = planned.settle(needed)
@@ -109,6 +105,10 @@ class Scheduler:
         folder = settings.folder
         if is_finished(folder):
             self._finish(run)
+            return
+        if planned.id in self._failed_before:
+            run.status, run.error = "failed", self._failed_before[planned.id]
+            self._watch.ended(run)
             return
         if folder not in self._work:
             content = settings.model_dump(mode="json")

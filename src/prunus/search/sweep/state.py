@@ -13,7 +13,7 @@ from prunus.errors import SettingError
 from prunus.files import write_atomically
 from prunus.search.execution import read_results
 from prunus.search.settings import RunSettings
-from prunus.search.sweep.plan import Planned
+from prunus.search.sweep.planned import Planned
 
 Status = Literal["pending", "running", "finished", "failed"]
 VERSION = 1
@@ -70,10 +70,10 @@ def survey(plan: Sequence[Planned], failures: Mapping[str, str]) -> list[Progres
         needed = found[planned.needs] if planned.needs else None
         if needed is None or needed.status == "finished":
             run.settings = planned.settle(needed.folder if needed else None)
-            if planned.id in failures:
-                run.status, run.error = "failed", failures[planned.id]
-            elif is_finished(run.settings.folder):
+            if is_finished(run.settings.folder):
                 run.status = "finished"
+            elif planned.id in failures:
+                run.status, run.error = "failed", failures[planned.id]
     return list(found.values())
 
 

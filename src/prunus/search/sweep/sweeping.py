@@ -7,7 +7,8 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from prunus.search.sweep.display import Display
-from prunus.search.sweep.plan import Planned, make_plan
+from prunus.search.sweep.plan import make_plan
+from prunus.search.sweep.planned import Planned
 from prunus.search.sweep.recipe import SweepRecipe
 from prunus.search.sweep.scheduler import Scheduler
 from prunus.search.sweep.state import Progress, SweepFile

@@ -1,4 +1,4 @@
-"""What runs in a worker process of `LocalExecutor`."""
+"""A worker process of `LocalExecutor`: our end, and what runs in it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,54 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 _SECONDS_ALONE = 60.0
 """For a run to write its checkpoint after the sweep is gone."""
+
+
+class WorkerProcess:
+    """A worker process, and the pipe to it. When either end is gone, the other notices."""
+
+    def __init__(self, environment: dict[str, str], log: Path | None) -> None:
+        spawn = get_context("spawn")  # a process that has used torch's threads cannot fork
+        self._pipe, theirs = spawn.Pipe()
+        # A second one that nothing is sent through: its end tells a busy worker that we are gone.
+        lifeline, self._life = spawn.Pipe(duplex=False)
+        self._process = spawn.Process(
+            target=serve,
+            args=(theirs, lifeline, environment, None if log is None else str(log)),
+        )
+        self._process.start()
+        theirs.close()
+        lifeline.close()
+
+    def call(self, content: bytes) -> tuple[bool, Any]:
+        """Whether the call succeeded, and its result or error. EOFError: the process died."""
+        self._pipe.send_bytes(content)
+        answer: tuple[bool, Any] = self._pipe.recv()
+        return answer
+
+    def ask_to_stop(self) -> None:
+        with suppress(ProcessLookupError, ValueError):
+            if self._process.pid is not None:
+                os.kill(self._process.pid, signal.SIGTERM)
+
+    def end(self, *, dying: bool = False) -> int | None:
+        """Kill it: it has no work, or none that could be lost. Returns its exit code.
+
+        `dying`: it goes by itself, and its own exit code is of interest.
+        """
+        if dying:
+            self._process.join(1)
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+        self._life.close()
+        return self._process.exitcode
 
 
 def serve(
