@@ -193,7 +193,8 @@ class _Planner:
                     f"from {place}"
                 )
             if name not in known:
-                raise unknown(f"setting (of row {label!r})", name, known - set(_GIVEN_BY_THE_SWEEP))
+                settable = known - set(_GIVEN_BY_THE_SWEEP)
+                raise unknown(f"setting (of row {label!r})", name, settable)
         has = COMMANDS[command].model_fields
         given = merge({name: value for name, value in shared.items() if name in has}, own)
         data_root = str(Path(given.get("data_root", "data")).resolve())
