@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sweeps import SMALL, TASK, Here
 
 from prunus.cli import main
-from sweeps import SMALL, TASK, Here
 
 ROWS = [{"method": "cs", "grid": {"method.mask_init": [0.0]}, "then": "retrain"}]
 RECIPE = {
