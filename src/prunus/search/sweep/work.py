@@ -6,7 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from prunus.errors import PrunusError
 from prunus.search.settings import RunSettings, resolve
 from prunus.search.stages import execute
 from prunus.tasks import Task, load_task
-from prunus.training.folder_lock import BusyError
+from prunus.training.folder_lock import BusyError, FolderLock
 from prunus.training.signals import StoppedError
 
 PATIENCE = 300.0
@@ -67,18 +67,28 @@ def _torch_threads(number: int) -> Iterator[None]:
 
 
 def _execute(settings: RunSettings, task: Task) -> dict[str, Any]:
-    """Once nobody else is at work on the run: a killed sweep may have left one for a moment."""
-    before, since = _trace(settings.folder), time.monotonic()
+    while True:
+        _wait_until_free(settings.folder)
+        with suppress(BusyError):  # somebody was faster
+            return execute(settings, task, quiet=True)
+
+
+def _wait_until_free(folder: Path) -> None:
+    """Until nobody else is at work on a run: a killed sweep may have left one for a moment."""
+    lock, before, since = FolderLock(folder), _trace(folder), time.monotonic()
     while True:
         try:
-            return execute(settings, task, quiet=True)
+            lock.acquire()
         except BusyError:
-            now = _trace(settings.folder)
+            now = _trace(folder)
             if now != before:
                 before, since = now, time.monotonic()
             if time.monotonic() - since > PATIENCE:
                 raise
             time.sleep(_POLL)
+        else:
+            lock.release()
+            return
 
 
 def _trace(folder: Path) -> list[tuple[str, int]]:
