@@ -66,8 +66,10 @@ def _path(schema: Any, location: Sequence[int | str]) -> list[str]:
 
 
 def _below(schema: Any, path: Sequence[str]) -> Any:
-    """The settings at `path`; None if these are plain values."""
+    """The settings at `path`; None if these are plain values. Numbers in a list add nothing."""
     for part in path:
+        if part.isdigit():
+            continue
         annotation = schema.model_fields[part].annotation
         schema = next((t for t in (annotation, *get_args(annotation)) if _names(t)), None)
     return schema

@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -110,6 +111,21 @@ def test_runs_are_resumed_and_not_repeated(tmp_path):
     assert again == found
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     assert json.loads((settings.folder / "results.json").read_text()) == results
+
+
+def test_runs_side_by_side_find_the_same(tmp_path):
+    options = {"low": -0.1, "high": 0.1, "tolerance": 0.3, "max_runs": 5, "at_once": 2}
+    alone, _, _ = bisect_runs("search", {**GIVEN, "out": str(tmp_path / "a")}, 0.3, **options)
+    told = []
+    with ThreadPoolExecutor(2) as executor:
+        given_settings = {**GIVEN, "out": str(tmp_path / "b")}
+        found, settings, results = bisect_runs(
+            "search", given_settings, 0.3, executor=executor, tell=told.append, **options
+        )
+    assert found == alone
+    assert sorted(told, key=lambda trial: trial.mask_init) == list(found.trials)
+    assert results["stages"][-1]["density"] == found.best.density
+    assert settings.method["mask_init"] == found.best.mask_init
 
 
 @pytest.mark.parametrize(

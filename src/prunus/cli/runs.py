@@ -13,6 +13,7 @@ from prunus.errors import SettingError
 
 if TYPE_CHECKING:
     from prunus.search.bisection import Found
+    from prunus.search.settings import RunSettings
 
 
 @Parameter(name="*")
@@ -63,6 +64,7 @@ def search(
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
     bisect: Annotated[bool, Parameter(negative="")] = False,
+    at_once: int = 1,
     rounds: int | None = None,
     rewind_epoch: float | None = None,
     rates_of: Path | None = None,
@@ -81,6 +83,8 @@ def search(
         than once, cs takes one for each round.
     bisect
         Reach the target density with plain cs: bisection over the mask init, by whole runs.
+    at_once
+        With --bisect: runs to try side by side, each in a process of its own.
     rounds
         Rounds, and so tickets (default: 5; with a target density: 1, or one for each).
     rewind_epoch
@@ -101,7 +105,7 @@ def search(
         from prunus.search import rates_of as copied
 
         own["method"] |= {"name": method or "imp", "rate": copied(rates_of)}
-    _run("search", common, own, target_density, bisect=bisect)
+    _run("search", common, own, target_density, bisect=bisect, at_once=at_once)
 
 
 def prune(
@@ -111,6 +115,7 @@ def prune(
     mask_init: float | None = None,
     target_density: float | None = None,
     bisect: Annotated[bool, Parameter(negative="")] = False,
+    at_once: int = 1,
 ) -> None:
     """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune.
 
@@ -124,10 +129,12 @@ def prune(
         The fraction of weights to keep, for methods that have one (cs: with a budget).
     bisect
         Reach the target density with plain cs: bisection over the mask init, by whole runs.
+    at_once
+        With --bisect: runs to try side by side, each in a process of its own.
     """
     own = {"method": {"name": method, "mask_init": mask_init}}
     densities = None if target_density is None else [target_density]
-    _run("prune", common, own, densities, bisect=bisect)
+    _run("prune", common, own, densities, bisect=bisect, at_once=at_once)
 
 
 def retrain(
@@ -161,10 +168,11 @@ def _run(
     densities: Sequence[float] | None = None,
     *,
     bisect: bool = False,
+    at_once: int = 1,
 ) -> None:
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from prunus.search import bisect_runs, execute, resolve
+    from prunus.search import execute, resolve
     from prunus.search.settings_file import merge, only_given, overrides, read_settings
 
     wanted: dict[str, Any] = {}
@@ -184,14 +192,16 @@ def _run(
     if bisect:
         if not densities or len(densities) != 1:
             raise SettingError("--bisect needs one --target-density to find")
-        found, settings, results = bisect_runs(
-            command, given, densities[0], fetch_missing=common.download
+        found, settings, results = _bisect(
+            command, given, densities[0], at_once, fetch_missing=common.download
         )
         show(results, settings.folder)
         rank_zero_only(_show_trials)(found)
-    else:
-        settings, task = resolve(command, given, fetch_missing=common.download)
-        show(execute(settings, task), settings.folder)
+        return
+    if at_once != 1:
+        raise SettingError("--at-once is for --bisect; prunus sweep does many runs side by side")
+    settings, task = resolve(command, given, fetch_missing=common.download)
+    show(execute(settings, task), settings.folder)
 
 
 def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
@@ -203,6 +213,34 @@ def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
             given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
     if bisect:
         given.setdefault("rounds", 1)
+
+
+def _bisect(
+    command: str,
+    given: Mapping[str, Any],
+    target: float,
+    at_once: int,
+    *,
+    fetch_missing: bool,
+) -> tuple[Found, RunSettings, dict[str, Any]]:
+    from prunus.search import bisect_runs
+    from prunus.search.sweep import LocalExecutor
+    from prunus.tables import percent
+
+    if at_once == 1:
+        return bisect_runs(command, given, target, fetch_missing=fetch_missing)
+    with LocalExecutor(at_once) as executor:
+        return bisect_runs(
+            command,
+            given,
+            target,
+            fetch_missing=fetch_missing,
+            executor=executor,
+            at_once=at_once,
+            tell=lambda trial: print(
+                f"mask init {trial.mask_init:g}: {percent(trial.density)} kept"
+            ),
+        )
 
 
 def _as_settings(common: Common) -> dict[str, Any]:

@@ -7,6 +7,7 @@ that ends nearest to a target. CS with `target_density` needs one run instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from prunus.errors import SettingError
 from prunus.methods.base import check_density
 from prunus.search.settings import RunSettings, resolve
 from prunus.search.stages import execute
+from prunus.search.sweep.work import run_one
 
 Densities = Callable[[Sequence[float]], Sequence[float]]
 """The density that a whole run ends at, for each of several mask inits."""
@@ -116,23 +118,45 @@ def bisect_runs(
     target_density: float,
     *,
     fetch_missing: bool = False,
+    executor: Executor | None = None,
+    tell: Callable[[Trial], None] | None = None,
     **options: Any,
 ) -> tuple[Found, RunSettings, dict[str, Any]]:
     """`find_mask_init` with runs in their own folders: none is repeated, all can be resumed.
 
+    With an `executor`, runs go side by side: give `at_once` too. `tell` hears of each that ended.
     Returns what was found, with the settings and results of the best run.
     """
     done: dict[float, tuple[RunSettings, dict[str, Any]]] = {}
 
-    def density(mask_init: float) -> float:
-        method = {**_method(given), "mask_init": mask_init}
-        settings, task = resolve(command, {**given, "method": method}, fetch_missing=fetch_missing)
-        done[mask_init] = settings, execute(settings, task)
-        last: float = done[mask_init][1]["stages"][-1]["density"]
-        return last
+    def densities(inits: Sequence[float]) -> list[float]:
+        futures: dict[Future[dict[str, Any]], float] = {}
+        for mask_init in inits:
+            method = {**_method(given), "mask_init": mask_init}
+            settings, task = resolve(
+                command, {**given, "method": method}, fetch_missing=fetch_missing
+            )
+            if executor is None:
+                note(mask_init, settings, execute(settings, task))
+            else:
+                future = executor.submit(run_one, settings.model_dump(mode="json"))
+                futures[future] = mask_init
+                done[mask_init] = settings, {}
+        for future in as_completed(futures):
+            note(futures[future], done[futures[future]][0], future.result())
+        return [_density(done[mask_init][1]) for mask_init in inits]
 
-    found = find_mask_init(lambda inits: [density(s0) for s0 in inits], target_density, **options)
+    def note(mask_init: float, settings: RunSettings, results: dict[str, Any]) -> None:
+        done[mask_init] = settings, results
+        if tell is not None:
+            tell(Trial(mask_init, _density(results)))
+
+    found = find_mask_init(densities, target_density, **options)
     return found, *done[found.best.mask_init]
+
+
+def _density(results: Mapping[str, Any]) -> float:
+    return float(results["stages"][-1]["density"])
 
 
 def _method(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from prunus.tasks.data import Loader, SplitName
 from prunus.tasks.data.sharding import seed_for
 from prunus.ticket import Ticket
 from prunus.training import Engine, Run, Trainer
+from prunus.training.progress import Progress
 from prunus.training.randomness import seed_everything
 from prunus.training.trackers import make_trackers
 
@@ -30,8 +31,9 @@ _EVALUATION_BATCHES = 4
 class Execution:
     """One run being executed. `results` is what `results.json` holds."""
 
-    def __init__(self, settings: RunSettings, task: Task) -> None:
+    def __init__(self, settings: RunSettings, task: Task, *, quiet: bool = False) -> None:
         self.settings, self.task, self.folder = settings, task, settings.folder
+        self._quiet = quiet
         self.results: dict[str, Any] = read_results(self.folder) or {
             "command": settings.command,
             "task": settings.task,
@@ -63,12 +65,13 @@ class Execution:
 
     def run(self, epochs: int) -> Run:
         """The run in its folder; `epochs` counts all its phases, for the progress bar."""
-        every = self.settings.checkpoint_every
+        steps = epochs * self.steps_per_epoch
         return Run(
             self.folder,
             self.engine,
-            total_steps=epochs * self.steps_per_epoch,
-            checkpoint_every=every,
+            total_steps=steps,
+            checkpoint_every=self.settings.checkpoint_every,
+            progress=Progress(steps, quiet=self._quiet or not self.engine.is_main),
         )
 
     def fit(

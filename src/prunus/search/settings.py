@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -145,12 +145,17 @@ COMMANDS: dict[str, type[RunSettings]] = {
 
 
 def resolve(
-    command: str, given: Mapping[str, Any], *, fetch_missing: bool = False
+    command: str,
+    given: Mapping[str, Any],
+    *,
+    fetch_missing: bool = False,
+    load: Callable[..., Task] = load_task,
 ) -> tuple[RunSettings, Task]:
     """Complete settings, and the task they name, from what a person gave.
 
     All is checked before the data are loaded. `recipe` holds changes to the task's recipe, or to
-    the one of `RECIPES` that its `name` chooses; other epochs scale the rest of it.
+    the one of `RECIPES` that its `name` chooses; other epochs scale the rest of it. `load` may be
+    a `load_task` that remembers, for those who resolve many settings of the same task.
     """
     schema = COMMANDS[command]
     values = {**given, "command": given.get("command", command)}
@@ -173,7 +178,7 @@ def resolve(
         raise unknown("recipe", name, RECIPES)
     draft = (_ANY_RECIPE if name is None else RECIPES[name]).changed(**changes)
     settings = schema.parse({**values, "recipe": draft})
-    task = load_task(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
+    task = load(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
     found: dict[str, Any] = {"data_fingerprint": task.data.fingerprint}
     if name is None:
         found["recipe"] = schema.base_recipe(task).changed(**changes)

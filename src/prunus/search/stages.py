@@ -29,12 +29,15 @@ _CONTROL = 1 << 32
 """Tells the seeds of controls from others made of a run's seed."""
 
 
-def execute(settings: RunSettings, task: Task) -> dict[str, Any]:
-    """Do what the settings say, or go on with it; returns the content of `results.json`."""
+def execute(settings: RunSettings, task: Task, *, quiet: bool = False) -> dict[str, Any]:
+    """Do what the settings say, or go on with it; returns the content of `results.json`.
+
+    `quiet`: print nothing, because somebody else shows what many runs do.
+    """
     done = read_results(settings.folder)
     if done and done["finished"]:
         return done
-    return _STAGES[type(settings)](Execution(settings, task))
+    return _STAGES[type(settings)](Execution(settings, task, quiet=quiet))
 
 
 def _train(execution: Execution) -> dict[str, Any]:

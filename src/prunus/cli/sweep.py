@@ -1,0 +1,113 @@
+"""`prunus sweep`: all runs of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from prunus.errors import PrunusError, SettingError
+
+if TYPE_CHECKING:
+    from prunus.search.sweep import Progress
+
+
+class SweepFailedError(PrunusError, RuntimeError):
+    """Some runs of a sweep failed."""
+
+    status = 1
+
+
+def sweep(
+    recipe: Path,
+    *,
+    scale: str | None = None,
+    workers: int | None = None,
+    threads: int = 1,
+    cluster: str | None = None,
+    out: Path | None = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    retry: Annotated[bool, Parameter(negative="")] = False,
+    download: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Do all runs that a recipe describes, side by side.
+
+    Run the same command again and it goes on where it was; finished runs are not repeated. Runs
+    that failed are tried again with --retry only. The exit status is 1 if any has failed.
+
+    Parameters
+    ----------
+    recipe
+        A YAML file; see docs/sweeps.md.
+    scale
+        One of the recipe's scales: smoke, cpu, paper, ...
+    workers
+        Processes (default: as many as GPUs, or else as cores).
+    threads
+        Threads of each run. Results depend on it in their last bits, but not on workers.
+    cluster
+        Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786.
+    out
+        Folder for everything (default: runs/NAME, with -SCALE if there is one).
+    dry_run
+        Only list the runs, and how far each is.
+    retry
+        Also do runs again that failed before.
+    download
+        Fetch missing data from its official place.
+    """
+    from prunus.search.sweep import LocalExecutor, dask_executor, make_plan, read_recipe, run_sweep
+    from prunus.search.sweep import survey as look
+    from prunus.search.sweep.display import Display
+    from prunus.search.sweep.sweeping import sweep_file
+
+    if cluster is not None and workers is not None:
+        raise SettingError("--workers are processes on this machine: leave out, or --cluster")
+    chosen = read_recipe(recipe).at_scale(scale)
+    if out is None:
+        out = Path("runs") / (chosen.name if scale is None else f"{chosen.name}-{scale}")
+    plan = make_plan(chosen, out, fetch_missing=download)
+    if dry_run:
+        _list(look(plan, sweep_file(chosen, out).failures()))
+        return
+    with (
+        LocalExecutor(workers, threads=threads, logs=out / "logs")
+        if cluster is None
+        else dask_executor(cluster, chosen.resources)
+    ) as executor:
+        runs = run_sweep(
+            chosen, out, executor, plan=plan, threads=threads, retry=retry, display=Display()
+        )
+    _summarise(runs, out)
+
+
+def _list(runs: Sequence[Progress]) -> None:
+    from prunus.search.sweep.watch import describe
+    from prunus.tables import text_table
+
+    rows = [[describe(run), str(run.planned.epochs), run.status] for run in runs]
+    print(text_table(["run", "epochs", "status"], rows))
+    finished = sum(run.status == "finished" for run in runs)
+    print(f"\n{len(runs)} runs, {finished} of them finished.")
+
+
+def _summarise(runs: Sequence[Progress], out: Path) -> None:
+    from prunus.search.sweep.watch import describe
+
+    failed = [run for run in runs if run.status == "failed"]
+    finished = sum(run.status == "finished" for run in runs)
+    waiting = len(runs) - finished - len(failed)
+    print(f"\n{finished} of {len(runs)} runs are finished.\nSweep: {out}")
+    if failed:
+        causes = "\n".join(f"  {describe(run)}: {run.error}" for run in failed)
+        others = f", and {waiting} wait" if waiting else ""
+        raise SweepFailedError(
+            f"{len(failed)} of {len(runs)} runs failed{others}. The same command with --retry "
+            f"tries them again:\n{causes}"
+        )
+    if waiting:
+        raise SweepFailedError(
+            f"{waiting} runs were stopped or lost their workers; the same command goes on with them"
+        )

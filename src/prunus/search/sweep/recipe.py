@@ -1,0 +1,177 @@
+"""The recipe of a sweep: a YAML file that says which runs there are to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from prunus.errors import SettingError
+from prunus.lookup import unknown
+from prunus.schema import Schema
+from prunus.search.settings_file import merge, read_settings
+
+DENSE = "dense"
+"""The row of the baselines."""
+
+Settings = dict[str, Any]
+"""Whatever `prunus.search.resolve` takes."""
+
+
+def _listed(value: Any) -> Any:
+    """One thing stands for a list of one."""
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+def _by_task(value: Any) -> Any:
+    """Names alone are tasks without settings of their own."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list):
+        return {name: {} for name in value}
+    if isinstance(value, Mapping):
+        return {name: settings or {} for name, settings in value.items()}
+    return value
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _retraining(value: Any) -> Any:
+    """`then: retrain` is the re-training of every ticket."""
+    return [{} if item == "retrain" else item for item in _listed(value)] if value else []
+
+
+Tasks = Annotated[dict[str, Settings], BeforeValidator(_by_task), Field(min_length=1)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+"""Dotted setting -> its values. `a, b` -> pairs of values that go together."""
+
+
+class Retraining(Schema):
+    """What to do with the tickets that the runs of a row leave: train them from `w^(k)`."""
+
+    retrain: Literal["all", "last"] = "all"
+    """The ticket of each round, or that of the last."""
+    task: str | None = None
+    """Another task to take the ticket to."""
+    settings: Settings = Field(default_factory=dict)
+    """On top of those that the ticket was found with; `control` makes it a control."""
+    row: str | None = None
+    """Its line of the tables; by default that of the ticket, except for controls and transfer."""
+
+
+class Row(Schema):
+    """One line of the tables: a method, or something else to compare, over a grid of settings."""
+
+    row: str | None = None
+    """The label; by default the method's name."""
+    command: Literal["train", "search", "prune"] = "search"
+    method: Annotated[Settings | None, BeforeValidator(_named)] = None
+    """Its name, or its name and settings."""
+    settings: Settings = Field(default_factory=dict)
+    grid: Grid = Field(default_factory=dict)
+    seeds: Seeds | None = None
+    tasks: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """Some of the recipe's tasks only."""
+    rates_of: str | None = None
+    """The row of searches whose rates this one's, by IMP, copy: one for each of them."""
+    then: Annotated[tuple[Retraining, ...], BeforeValidator(_retraining)] = ()
+
+    @property
+    def label(self) -> str:
+        if self.row is not None:
+            return self.row
+        return DENSE if self.command == "train" else self.method_name
+
+    @property
+    def method_name(self) -> str:
+        return str((self.method or {}).get("name", "cs"))
+
+
+class RowChange(Schema):
+    """What a scale changes in the rows of one label."""
+
+    settings: Settings = Field(default_factory=dict)
+    grid: Grid = Field(default_factory=dict)
+    seeds: Seeds | None = None
+
+
+class Scale(Schema):
+    """What another budget changes in a recipe. Settings and grids are merged over the recipe's."""
+
+    tasks: Tasks | None = None
+    seeds: Seeds | None = None
+    settings: Settings = Field(default_factory=dict)
+    dense: Settings | bool | None = None
+    rows: dict[str, Settings] = Field(default_factory=dict)
+    """Label of a row -> a `RowChange`."""
+
+
+class SweepRecipe(Schema):
+    """Tasks, rows and seeds; every row is run on every task with every seed."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    description: str = ""
+    tasks: Tasks
+    """Names, or names with the settings of each."""
+    seeds: Seeds = (0,)
+    settings: Settings = Field(default_factory=dict)
+    """Of all runs; what a command does not have (`rounds`, for `prune`) is left out there."""
+    dense: Settings | bool = True
+    """Whether there is a dense baseline for each task and seed, or its own settings."""
+    resources: dict[str, float] = Field(default_factory=dict)
+    """What a run needs of a worker of a cluster, such as `GPU: 1`."""
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+    scales: dict[str, Settings] = Field(default_factory=dict)
+
+    def at_scale(self, name: str | None) -> SweepRecipe:
+        """This recipe with one of its scales applied; None leaves it as it is."""
+        if name is None:
+            return self
+        if name not in self.scales:
+            raise unknown("scale", name, self.scales)
+        scale = Scale.parse(self.scales[name], within=f"scales.{name}")
+        labels = {row.label for row in self.rows}
+        for label in scale.rows:
+            if label not in labels:
+                raise unknown(f"row (of scales.{name}.rows)", label, labels)
+        changes = {
+            label: RowChange.parse(change, within=f"scales.{name}.rows.{label}")
+            for label, change in scale.rows.items()
+        }
+        update: dict[str, Any] = {
+            "settings": merge(self.settings, scale.settings),
+            "rows": tuple(_changed(row, changes.get(row.label)) for row in self.rows),
+        }
+        for field in ("tasks", "seeds", "dense"):
+            value = getattr(scale, field)
+            if value is not None:
+                update[field] = value
+        return self.model_copy(update=update)
+
+
+def _changed(row: Row, change: RowChange | None) -> Row:
+    if change is None:
+        return row
+    return row.model_copy(
+        update={
+            "settings": merge(row.settings, change.settings),
+            "grid": {**row.grid, **change.grid},
+            "seeds": change.seeds or row.seeds,
+        }
+    )
+
+
+def read_recipe(path: Path) -> SweepRecipe:
+    """The recipe in a YAML file, with all its scales checked."""
+    try:
+        recipe = SweepRecipe.parse(read_settings(path))
+        for name in recipe.scales:
+            recipe.at_scale(name)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from error
+    return recipe
