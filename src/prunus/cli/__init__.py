@@ -10,6 +10,7 @@ from typing import Annotated, TextIO
 from cyclopts import App, Parameter
 
 from prunus.cli import runs
+from prunus.cli.report import report
 from prunus.demo.settings import Settings
 from prunus.errors import PrunusError, PrunusWarning
 from prunus.version import __version__
@@ -19,7 +20,7 @@ app = App(
     help="Finds the small network inside a big one.",
     version=__version__,
 )
-for command in (runs.train, runs.search, runs.prune, runs.retrain):
+for command in (runs.train, runs.search, runs.prune, runs.retrain, report):
     app.command(command)
 
 

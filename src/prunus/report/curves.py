@@ -26,6 +26,10 @@ class Point:
     """Tells the runs of a line apart, and orders the points within one."""
     on_curve: bool
     """Whether it is one that the curve of the line connects, or only one of a single run."""
+    single_curve: bool
+    """Whether the curve is the only run there is, from round to round."""
+    has_rounds: bool
+    """Whether its run has other points."""
 
 
 def points(line: Line) -> list[Point]:
@@ -53,6 +57,8 @@ def points(line: Line) -> list[Point]:
                     records=sorted(records, key=lambda r: r.seed),
                     run=number,
                     on_curve=last or len(runs) == 1,
+                    single_curve=len(runs) == 1,
+                    has_rounds=len(ordered) > 1,
                 )
             )
     return result

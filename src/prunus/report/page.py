@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 STYLE = """
@@ -57,12 +58,7 @@ def render(
     title: str, introduction: str, table: Table, figures: Sequence[Figure], foot: str
 ) -> str:
     """The page. All texts are plain text and are escaped."""
-    import vl_convert
-
     specifications = json.dumps([f.chart.to_dict() for f in figures]).replace("</", "<\\/")
-    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace(
-        "</script", "<\\/script"
-    )
     sections = "\n".join(_figure(i, figure) for i, figure in enumerate(figures))
     return f"""<!doctype html>
 <html lang="en">
@@ -76,17 +72,26 @@ def render(
 <body>
 <h1>{html.escape(title)}</h1>
 <p>{html.escape(introduction)}</p>
-{_table(table)}
+{table_html(table)}
 {sections}
 <footer>{html.escape(foot)}</footer>
 <script type="module">
-{library}
+{vega_library()}
 const specifications = {specifications};
 {SCRIPT}
 </script>
 </body>
 </html>
 """
+
+
+@lru_cache  # a watched page is made again and again
+def vega_library() -> str:
+    """JavaScript that defines `vegaEmbed`, to stand inside a script element."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")
 
 
 def _figure(number: int, figure: Figure) -> str:
@@ -97,7 +102,8 @@ def _figure(number: int, figure: Figure) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """A table that scrolls sideways where it is too wide; all cells are escaped."""
     head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.header)
     rows = "\n".join(
         f"<tr{' class=marked' if i in table.marked else ''}>"
