@@ -148,13 +148,14 @@ def _run(
     results = _read(path, Results) if path.exists() else Results()
     if settings is None or results is None:
         return []
+    method = settings.method or {}
     return [
         RunFolder(
             path=folder,
             command=settings.command,
             task=settings.task,
             seed=settings.seed,
-            method=str(settings.method["name"]) if "name" in (settings.method or {}) else None,
+            method=str(method["name"]) if "name" in method else None,
             settings=values,
             results=results,
             ticket=settings.ticket,
@@ -165,6 +166,7 @@ def _run(
 
 
 _T = TypeVar("_T", bound=_FromFile)
+_DAMAGED = object()
 
 
 def _read(path: Path, kind: type[_T]) -> _T | None:
@@ -172,7 +174,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
 
 
 def _content(path: Path) -> Any:
-    """What a YAML or JSON file holds; None, and a warning, if it is not one."""
+    """What a YAML or JSON file holds; `_DAMAGED`, and a warning, if it is not one."""
     try:
         text = path.read_text()
         return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -180,11 +182,11 @@ def _content(path: Path) -> Any:
         _skip(path, error.strerror or str(error))
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # bad UTF-8 is a ValueError
         _skip(path, str(error))
-    return None
+    return _DAMAGED
 
 
 def _parsed(path: Path, content: Any, kind: type[_T]) -> _T | None:
-    if content is None:
+    if content is _DAMAGED:
         return None
     try:
         return kind.model_validate(content)

@@ -21,7 +21,7 @@ p, figcaption { max-width: 44rem; } figcaption { color: var(--soft); }
 figure { margin: 1rem 0; } figure, .table { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; } tr.marked td { background: var(--mark); }
+th.left, td.left { text-align: left; } tr.marked td { background: var(--mark); }
 footer { color: var(--soft); margin: 3rem 0 1rem; font-size: .9rem; }
 """
 
@@ -36,13 +36,18 @@ draw(); dark.addEventListener("change", draw);
 """
 
 
+class Html(str):
+    """Text that is HTML already, and so is not escaped."""
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; `marked` rows stand out."""
+    """Rows of text under a header; `marked` rows stand out, `left` columns hold words."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     marked: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset({0})
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,18 @@ def _figure(number: int, figure: Figure) -> str:
 
 
 def table_html(table: Table) -> str:
-    """A table that scrolls sideways where it is too wide; all cells are escaped."""
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.header)
+    """A table that scrolls sideways where it is too wide; cells are escaped, but for `Html`."""
+    kinds = [" class=left" if i in table.left else "" for i in range(len(table.header))]
+    head = "".join(
+        f'<th scope="col"{kind}>{html.escape(cell)}</th>'
+        for kind, cell in zip(kinds, table.header, strict=True)
+    )
     rows = "\n".join(
         f"<tr{' class=marked' if i in table.marked else ''}>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        + "".join(
+            f"<td{kind}>{cell if isinstance(cell, Html) else html.escape(cell)}</td>"
+            for kind, cell in zip(kinds, row, strict=True)
+        )
         + "</tr>"
         for i, row in enumerate(table.rows)
     )

@@ -51,7 +51,9 @@ def accuracy_against_density(
     def scale(values: Sequence[Any]) -> alt.Scale:
         return alt.Scale(domain=domain, range=list(values))
 
-    legend = alt.Legend(orient="top", title=None, columns=4, labelLimit=240)
+    legend = alt.Legend(
+        orient="top", title=None, columns=4, labelLimit=240, symbolOpacity=1, symbolStrokeWidth=0
+    )
     x = alt.X(
         "density:Q",
         title="weights kept (%, logarithmic)",
@@ -61,16 +63,14 @@ def accuracy_against_density(
     y = alt.Y("accuracy:Q", title="accuracy (%)", scale=alt.Scale(zero=False))
     colour = alt.Color("method:N", scale=scale(colours), legend=legend)
     shape = alt.Shape("method:N", scale=scale(shapes), legend=legend)
-    dash = alt.StrokeDash("method:N", scale=scale(dashes), legend=legend)
+    dash = alt.StrokeDash("method:N", scale=scale(dashes), legend=None)
     curve = alt.Chart(_data([r for r in rows if r["curve"]])).encode(x=x, color=colour)
     runs = alt.Chart(_data(single)).encode(x=x, y=y, color=colour)
     layers: list[Any] = [
         runs.mark_line(strokeWidth=1, aria=False).encode(detail="run:N", order="step:Q"),
         runs.mark_point(size=22, filled=True, aria=False).encode(shape=shape),
         curve.mark_rule(strokeWidth=1.5, aria=False).encode(y=alt.Y("low:Q"), y2="high:Q"),
-        curve.mark_line(strokeWidth=2.5, aria=False).encode(
-            y=y, order="order:Q", strokeDash=dash
-        ),
+        curve.mark_line(strokeWidth=2.5, aria=False).encode(y=y, order="order:Q", strokeDash=dash),
         curve.mark_point(size=80, filled=True, opacity=1, aria=False).encode(y=y, shape=shape),
     ]
     if report.dense is not None:
@@ -93,7 +93,7 @@ def accuracy_against_density(
             ],
         )
     )
-    return alt.layer(*layers).properties(width=width, height=380)
+    return _readable(alt.layer(*layers).properties(width=width, height=380))
 
 
 def task_points(report: TaskReport) -> list[Point]:
@@ -131,7 +131,12 @@ def curve_chart(field: str, title: str) -> dict[str, Any]:
 def density_chart(title: str) -> dict[str, Any]:
     """Horizontal bars, of `rows` with `name` and `kept`, in their order."""
     chart = (
-        alt.Chart(alt.NamedData("rows"), width="container", height=alt.Step(17))
+        alt.Chart(
+            alt.NamedData("rows"),
+            width="container",
+            height=alt.Step(17),
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        )
         .mark_bar(color=_COLOURS[0])
         .encode(
             y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=160)),
@@ -143,8 +148,15 @@ def density_chart(title: str) -> dict[str, Any]:
 
 
 def _specification(chart: alt.Chart) -> dict[str, Any]:
-    specification: dict[str, Any] = chart.to_dict()
+    specification: dict[str, Any] = _readable(chart).to_dict()
     return specification
+
+
+def _readable(chart: Any) -> Any:
+    size = 12
+    return chart.configure_axis(labelFontSize=size, titleFontSize=size).configure_legend(
+        labelFontSize=size
+    )
 
 
 def _dense(dense: Spread, seeds: int) -> list[alt.Chart]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from prunus.report.curves import Point
 from prunus.report.details import curves, describe, picture_urls
-from prunus.report.page import STYLE, Table, table_html, vega_library
+from prunus.report.page import STYLE, Html, Table, table_html, vega_library
 from prunus.report.run_charts import (
     accuracy_against_density,
     curve_chart,
@@ -128,8 +128,8 @@ def _introduction(found: Found) -> str:
 def _section(number: int, report: TaskReport) -> str:
     title = html.escape(report.task)
     caption = (
-        "Up is better, left is smaller. Above the dashed line, the small network inside is at least "
-        "as good as the whole. Thin lines are single runs from round to round, and the thick "
+        "Up is better, left is smaller. Above the dashed line, the small network inside is at "
+        "least as good as the whole. Thin lines are single runs from round to round, and the thick "
         "curve connects their last rounds."
     )
     if not report.lines:
@@ -151,31 +151,23 @@ All subnetworks together:</p>
 
 def _points_table(number: int, report: TaskReport) -> str:
     """The plot for those who do not see it; its buttons open the same panels."""
-    header = ["method", "settings", "stage", "kept %", "accuracy %", "seeds", ""]
-    points = task_points(report)
-    table = Table(
-        header,
+    header = ["method", "settings", "stage", "kept %", "accuracy %", "seeds", "ticket"]
+    rows = [
         [
-            [
-                point.line.label,
-                as_text(point.parameters),
-                point.stage,
-                spread(point.density, len(point.records)),
-                spread(point.accuracy, len(point.records)),
-                str(len(point.records)),
-                f"button {i}",
-            ]
-            for i, point in enumerate(points)
-        ],
-    )
-    text = table_html(table)
-    for i, point in enumerate(points):
-        button = (
-            f'<button type="button" data-task="{number}" data-point="{i}" '
-            f'aria-label="Open {html.escape(_title(point))}">open</button>'
-        )
-        text = text.replace(f"<td>button {i}</td>", f"<td>{button}</td>")
-    return text
+            point.line.label,
+            as_text(point.parameters),
+            point.stage,
+            spread(point.density, len(point.records)),
+            spread(point.accuracy, len(point.records)),
+            str(len(point.records)),
+            Html(
+                f'<button type="button" data-task="{number}" data-point="{i}" '
+                f'aria-label="Open {html.escape(_title(point))}">open</button>'
+            ),
+        ]
+        for i, point in enumerate(task_points(report))
+    ]
+    return table_html(Table(header, rows, left=frozenset({0, 1, 2})))
 
 
 def _title(point: Point) -> str:

@@ -86,12 +86,12 @@ def records_of(folders: Sequence[RunFolder]) -> list[Record]:
         if run.command != "retrain":
             found[run.path] = list(_FOUND[run.command](run, parameters[run.path]))
     records = {(r.folder, r.stage): r for group in found.values() for r in group}
-    tickets = {(r.folder.name, r.ticket.name): key for key, r in records.items() if r.ticket}
+    places = _Places(records.values())
     extra: list[Record] = []
     for run in folders:
         if run.command != "retrain" or not run.results.stages:
             continue
-        key = _source(run, tickets)
+        key = places.source(run)
         origin = records.get(key) if key else None
         record = _retrained(run, origin)
         joins = origin is not None and (record.task, record.row) == (origin.task, origin.row)
@@ -182,13 +182,27 @@ def _row(run: RunFolder) -> str:
     return {"train": DENSE, "retrain": "ticket"}.get(run.command) or run.method or run.command
 
 
-def _source(
-    run: RunFolder, tickets: Mapping[tuple[str, str], tuple[Path, str]]
-) -> tuple[Path, str] | None:
-    """Which record a re-training belongs to: run folder and stage."""
-    if run.source is not None and run.sweep_run is not None and run.sweep_run.stage is not None:
-        return run.source, run.sweep_run.stage
-    return tickets.get(run.ticket_key)
+class _Places:
+    """Where tickets are, to find the one that a re-training took."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        found = [(r.ticket, (r.folder, r.stage)) for r in records if r.ticket is not None]
+        self._exact = {ticket.resolve(): key for ticket, key in found}
+        self._by_name: dict[tuple[str, str], list[tuple[Path, str]]] = {}
+        for ticket, key in found:
+            self._by_name.setdefault((key[0].name, ticket.name), []).append(key)
+
+    def source(self, run: RunFolder) -> tuple[Path, str] | None:
+        """Run folder and stage: as a sweep says, or as the settings name the file.
+
+        If runs were moved together, folder and file still have their names.
+        """
+        if run.source is not None and run.sweep_run is not None and run.sweep_run.stage:
+            return run.source, run.sweep_run.stage
+        exact = self._exact.get(Path(run.ticket or "").resolve())
+        same = self._by_name.get(run.ticket_key, [])
+        beside = [key for key in same if key[0].parent == run.path.parent]
+        return exact or next(iter(beside or same), None)
 
 
 def _parameters(folders: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The paper's ways to pick a subnetwork from many, and what finding it costs.
 
-For each seed, a rule picks one subnetwork of a line by its accuracy; mean and deviation are those of
-the picks over the seeds. A seed in which nothing fulfils the rule has no pick. The accuracy to reach
-is the mean of the dense networks of all seeds.
+For each seed, a rule picks one subnetwork of a line by its accuracy; mean and deviation are those
+of the picks over the seeds. A seed in which nothing fulfils the rule has no pick. The accuracy to
+reach is the mean of the dense networks of all seeds.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def selection_table(report: TaskReport) -> Table:
                 "; ".join(dict.fromkeys(as_text(r.parameters) for r in found.picks.values())),
             ]
         )
-    return Table(HEADER, rows)
+    return Table(HEADER, rows, left=frozenset({0, 1, 2, 9}))
 
 
 def cost_table(report: TaskReport) -> Table:
@@ -90,9 +90,7 @@ def cost_table(report: TaskReport) -> Table:
     rows = []
     for line in report.lines:
         cost, count = whole_cost(line), len(line.records) / len(line.seeds)
-        rows.append(
-            [line.label, f"{count:.3g}", f"{cost.sequential:.0f}", f"{cost.parallel:.0f}"]
-        )
+        rows.append([line.label, f"{count:.3g}", f"{cost.sequential:.0f}", f"{cost.parallel:.0f}"])
     return Table(header, rows)
 
 

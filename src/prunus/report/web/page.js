@@ -112,7 +112,12 @@ function showMask(pictures, wanted) {
   image.closest("section").hidden = names.length === 0;
   if (!names.length) return;
   select.replaceChildren(...names.map((name) => element("option", name, {value: name})));
-  if (names.includes(wanted)) select.value = wanted;
+  const richest = names.reduce((a, b) => pictures[b].length > pictures[a].length ? b : a);
+  select.value = names.includes(wanted) ? wanted : richest;
+  image.onload = () => {  // whole screen pixels for each of the picture's
+    const longer = Math.max(image.naturalWidth, image.naturalHeight);
+    image.width = image.naturalWidth * Math.max(1, Math.floor(320 / longer));
+  };
   select.onchange = () => {
     image.src = pictures[select.value];
     image.alt = `Mask of ${select.value}: outputs from top to bottom, inputs from left to right`;
