@@ -9,8 +9,7 @@ from typing import Annotated, TextIO
 
 from cyclopts import App, Parameter
 
-from prunus.cli import runs
-from prunus.cli.report import report
+from prunus.cli import report, runs
 from prunus.demo.settings import Settings
 from prunus.errors import PrunusError, PrunusWarning
 from prunus.version import __version__
@@ -20,7 +19,7 @@ app = App(
     help="Finds the small network inside a big one.",
     version=__version__,
 )
-for command in (runs.train, runs.search, runs.prune, runs.retrain, report):
+for command in (runs.train, runs.search, runs.prune, runs.retrain, report.report):
     app.command(command)
 
 

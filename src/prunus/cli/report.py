@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
+    from prunus.report.runs import Found
     from prunus.report.tables import TaskReport
 
 SECONDS = 3.0
@@ -82,8 +85,9 @@ def _watch(folder: Path, out: Path, files: Files) -> None:
                 time.sleep(SECONDS)
                 continue
             before = now
-            over = _over(folder)
-            if not _make(folder, out, files, live=not over):
+            found = _make(folder, out, files, watching=True)
+            over = found is not None and found.over
+            if found is None:
                 print(f"No runs below {folder} yet.")
     except KeyboardInterrupt:
         print("No longer watching. The page stays as it is.")
@@ -100,15 +104,8 @@ def _versions(folder: Path) -> dict[Path, int]:
     return versions
 
 
-def _over(folder: Path) -> bool:
-    from prunus.report.folders import read_folders
-
-    sweeps = read_folders(folder)[1]
-    return bool(sweeps) and all(sweep.over for sweep in sweeps)
-
-
-def _make(folder: Path, out: Path, files: Files, *, live: bool = False) -> bool:
-    """Print and write everything; returns whether there is anything."""
+def _make(folder: Path, out: Path, files: Files, *, watching: bool = False) -> Found | None:
+    """Print and write everything; None if there is nothing yet."""
     from prunus.files import write_atomically
     from prunus.report import export
     from prunus.report.run_page import report_page
@@ -117,7 +114,7 @@ def _make(folder: Path, out: Path, files: Files, *, live: bool = False) -> bool:
 
     found = read_runs(folder)
     if not found.runs:
-        return False
+        return None
     reports = task_reports(found.records)
     for sweep in found.sweeps:
         print(sweep.state)
@@ -131,9 +128,10 @@ def _make(folder: Path, out: Path, files: Files, *, live: bool = False) -> bool:
             print(f"Table: {write(path, reports)}")
     for path in _plots(reports, out, files):
         print(f"Plot: {path}")
+    live = watching and not found.over
     page = report_page(folder.resolve().name, found, reports, live=live)
     print(f"Page: {write_atomically(out / 'report.html', page)}")
-    return True
+    return found
 
 
 def _print(reports: list[TaskReport]) -> None:
@@ -146,20 +144,20 @@ def _print(reports: list[TaskReport]) -> None:
             print(f"{text_table(table.header, table.rows)}\n")
 
 
-def _plots(reports: list[TaskReport], out: Path, files: Files) -> list[Path]:
-    import re
+def _plots(reports: list[TaskReport], out: Path, files: Files) -> Iterator[Path]:
+    import vl_convert
 
+    from prunus.files import write_atomically
     from prunus.report.run_charts import accuracy_against_density, label_order
 
-    kinds = [kind for kind in ("png", "pdf", "svg") if getattr(files, kind)]
-    written = []
+    draw: dict[str, Callable[[Any], bytes | str]] = {
+        "png": lambda chart: vl_convert.vegalite_to_png(chart, scale=2),
+        "pdf": vl_convert.vegalite_to_pdf,
+        "svg": vl_convert.vegalite_to_svg,
+    }
     for report in reports:
-        if kinds and report.lines:
-            chart = accuracy_against_density(report, label_order(reports))
-            name = re.sub(r"[^\w.-]+", "-", report.task)
-            out.mkdir(parents=True, exist_ok=True)
-            for kind in kinds:
-                path = out / f"accuracy-{name}.{kind}"
-                chart.save(str(path), scale_factor=2 if kind == "png" else 1)
-                written.append(path)
-    return written
+        name = re.sub(r"[^\w.-]+", "-", report.task)
+        for kind in draw:
+            if getattr(files, kind) and report.lines:
+                chart = accuracy_against_density(report, label_order(reports)).to_dict()
+                yield write_atomically(out / f"accuracy-{name}.{kind}", draw[kind](chart))

@@ -42,7 +42,7 @@ def as_data_url(fractions: Fractions) -> str:
     from PIL import Image
 
     shades = np.rint((_SHADES - 1) * (1 - np.sqrt(fractions))).astype(np.uint8)
-    image = Image.fromarray(shades, "P")
+    image = Image.fromarray(shades)
     image.putpalette([round(255 * i / (_SHADES - 1)) for i in range(_SHADES) for _ in range(3)])
     buffer = io.BytesIO()
     image.save(buffer, "png", bits=4)

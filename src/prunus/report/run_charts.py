@@ -63,7 +63,7 @@ def accuracy_against_density(
     y = alt.Y("accuracy:Q", title="accuracy (%)", scale=alt.Scale(zero=False))
     colour = alt.Color("method:N", scale=scale(colours), legend=legend)
     shape = alt.Shape("method:N", scale=scale(shapes), legend=legend)
-    dash = alt.StrokeDash("method:N", scale=scale(dashes), legend=None)
+    dash = alt.StrokeDash("method:N", scale=scale(dashes), legend=legend)
     curve = alt.Chart(_data([r for r in rows if r["curve"]])).encode(x=x, color=colour)
     runs = alt.Chart(_data(single)).encode(x=x, y=y, color=colour)
     layers: list[Any] = [
@@ -129,14 +129,9 @@ def curve_chart(field: str, title: str) -> dict[str, Any]:
 
 
 def density_chart(title: str) -> dict[str, Any]:
-    """Horizontal bars, of `rows` with `name` and `kept`, in their order."""
+    """Horizontal bars, of `rows` with `name` and `kept`; the page knows how high it becomes."""
     chart = (
-        alt.Chart(
-            alt.NamedData("rows"),
-            width="container",
-            height=alt.Step(17),
-            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-        )
+        alt.Chart(alt.NamedData("rows"), width="container")
         .mark_bar(color=_COLOURS[0])
         .encode(
             y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=160)),

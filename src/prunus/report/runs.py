@@ -68,6 +68,11 @@ class Found:
     sweeps: Sequence[Sweep]
     runs: int
 
+    @property
+    def over(self) -> bool:
+        """Whether there are sweeps, and none is going to change any more."""
+        return bool(self.sweeps) and all(sweep.over for sweep in self.sweeps)
+
 
 def read_runs(root: Path) -> Found:
     """Read all runs below `root`, unfinished ones as far as they are.

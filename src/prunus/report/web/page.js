@@ -82,8 +82,8 @@ function show(ticket, wantedLayer) {
   part("command").textContent = ticket.command ?? "";
   part("retraining").hidden = !ticket.command;
   showMask(ticket.pictures, wantedLayer);
-  chart("layers", data.panel.layers, ticket.layers);
-  chart("blocks", data.panel.blocks, ticket.blocks);
+  for (const name of ["layers", "blocks"])
+    chart(name, {...data.panel[name], height: 17 * ticket[name].length}, ticket[name]);
   const rows = curve(ticket);
   for (const name of ["accuracy", "kept", "loss"])
     chart(name, data.panel[name], rows.filter((row) => row[name] !== null));
