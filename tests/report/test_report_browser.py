@@ -87,7 +87,7 @@ def test_hover_and_click(visit):
     assert "cs, mask_init -0.2, round 1" in dialog.locator("h2").inner_text()
     assert "prunus retrain " in dialog.locator("pre").inner_text()
     for part in ("layers", "blocks", "accuracy", "kept", "loss"):
-        dialog.locator(f"[data-part={part}] svg").wait_for()
+        dialog.locator(f"[data-part={part}] svg.marks").wait_for()
     mask = dialog.locator("[data-part=mask]")
     before = mask.get_attribute("src")
     dialog.locator("[data-part=layer]").select_option("layer1.0.conv1.weight")
@@ -123,13 +123,13 @@ def test_keyboard_alone(visit):
 def test_what_files_say_stays_text(visit, tmp_path):
     evil = "<img src=x onerror=alert(1)>"
     runs = Runs(tmp_path / "runs", task=evil, shapes={f"{evil}.weight": (4, 4)})
-    for init in (evil, "b"):
-        runs.search(evil, 0, [(0.5, 0.8)], mask_init=init)
+    for init, density in ((evil, 0.5), ("b", 0.1)):
+        runs.search(evil, 0, [(density, 0.8)], mask_init=init)
     page = visit(address=page_of(runs.root))
     page.locator(POINT).first.hover()
     page.locator("#vg-tooltip-element.visible").wait_for()
     page.locator(POINT).first.click()
-    page.locator("dialog[open] [data-part=loss] svg").wait_for()
+    page.locator("dialog[open] [data-part=loss] svg.marks").wait_for()
     assert evil in page.locator("dialog dl").inner_text()
     assert page.locator("img[src=x]").count() == 0
 
@@ -141,5 +141,5 @@ def test_phone_and_dark(visit):
     assert int(red) < 40
     page.locator(POINT).first.focus()
     page.keyboard.press("Enter")
-    page.locator("dialog[open] [data-part=loss] svg").wait_for()
+    page.locator("dialog[open] [data-part=loss] svg.marks").wait_for()
     assert page.evaluate("document.querySelector('dialog').scrollWidth") <= 360

@@ -25,8 +25,8 @@ async function embed(target, specification, rows) {
     for (const channel of Object.values(layer.encoding ?? {}))
       if (channel.legend) channel.legend.columns = config.legend.columns;
   return vegaEmbed(target, spec, {
-    actions: {export: true, source: false, compiled: false, editor: false}, renderer: "svg", config,
-    theme: dark.matches ? "dark" : undefined,
+    actions: rows ? false : {export: true, source: false, compiled: false, editor: false},
+    renderer: "svg", config, theme: dark.matches ? "dark" : undefined,
   });
 }
 
