@@ -66,9 +66,13 @@ def accuracy_against_density(
     dash = alt.StrokeDash("method:N", scale=scale(dashes), legend=legend)
     curve = alt.Chart(_data([r for r in rows if r["curve"]])).encode(x=x, color=colour)
     runs = alt.Chart(_data(single)).encode(x=x, y=y, color=colour)
-    layers: list[Any] = [
-        runs.mark_line(strokeWidth=1, aria=False).encode(detail="run:N", order="step:Q"),
-        runs.mark_point(size=22, filled=True, aria=False).encode(shape=shape),
+    layers: list[Any] = []
+    if single:
+        layers += [
+            runs.mark_line(strokeWidth=1, aria=False).encode(detail="run:N", order="step:Q"),
+            runs.mark_point(size=22, filled=True, aria=False).encode(shape=shape),
+        ]
+    layers += [
         curve.mark_rule(strokeWidth=1.5, aria=False).encode(y=alt.Y("low:Q"), y2="high:Q"),
         curve.mark_line(strokeWidth=2.5, aria=False).encode(y=y, order="order:Q", strokeDash=dash),
         curve.mark_point(size=80, filled=True, opacity=1, aria=False).encode(y=y, shape=shape),
