@@ -19,7 +19,8 @@ async function embed(target, specification, rows) {
   if (rows) spec.datasets = {rows};
   const config = {
     background: "transparent", font: "system-ui, sans-serif",
-    legend: {columns: target.clientWidth < 480 ? 2 : 4}, axis: {labelOverlap: true, gridColor: dark.matches ? "#343945" : "#dddddd"},
+    legend: {columns: target.clientWidth < 480 ? 2 : 4},
+    axis: {labelOverlap: true, gridColor: dark.matches ? "#343945" : "#dddddd"},
   };
   for (const layer of spec.layer ?? [])
     for (const channel of Object.values(layer.encoding ?? {}))
