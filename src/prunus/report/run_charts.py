@@ -97,7 +97,8 @@ def accuracy_against_density(
             ],
         )
     )
-    return _readable(alt.layer(*layers).properties(width=width, height=380))
+    chart: alt.LayerChart = _readable(alt.layer(*layers).properties(width=width, height=380))
+    return chart
 
 
 def task_points(report: TaskReport) -> list[Point]:
