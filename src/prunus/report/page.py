@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 STYLE = """
@@ -20,7 +21,7 @@ p, figcaption { max-width: 44rem; } figcaption { color: var(--soft); }
 figure { margin: 1rem 0; } figure, .table { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; } tr.marked td { background: var(--mark); }
+th.left, td.left { text-align: left; } tr.marked td { background: var(--mark); }
 footer { color: var(--soft); margin: 3rem 0 1rem; font-size: .9rem; }
 """
 
@@ -35,13 +36,18 @@ draw(); dark.addEventListener("change", draw);
 """
 
 
+class Html(str):
+    """Text that is HTML already, and so is not escaped."""
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; `marked` rows stand out."""
+    """Rows of text under a header; `marked` rows stand out, `left` columns hold words."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     marked: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset({0})
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,7 @@ def render(
     title: str, introduction: str, table: Table, figures: Sequence[Figure], foot: str
 ) -> str:
     """The page. All texts are plain text and are escaped."""
-    import vl_convert
-
     specifications = json.dumps([f.chart.to_dict() for f in figures]).replace("</", "<\\/")
-    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace(
-        "</script", "<\\/script"
-    )
     sections = "\n".join(_figure(i, figure) for i, figure in enumerate(figures))
     return f"""<!doctype html>
 <html lang="en">
@@ -76,17 +77,26 @@ def render(
 <body>
 <h1>{html.escape(title)}</h1>
 <p>{html.escape(introduction)}</p>
-{_table(table)}
+{table_html(table)}
 {sections}
 <footer>{html.escape(foot)}</footer>
 <script type="module">
-{library}
+{vega_library()}
 const specifications = {specifications};
 {SCRIPT}
 </script>
 </body>
 </html>
 """
+
+
+@lru_cache  # a watched page is made again and again
+def vega_library() -> str:
+    """JavaScript that defines `vegaEmbed`, to stand inside a script element."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script")
 
 
 def _figure(number: int, figure: Figure) -> str:
@@ -97,11 +107,19 @@ def _figure(number: int, figure: Figure) -> str:
     )
 
 
-def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.header)
+def table_html(table: Table) -> str:
+    """A table that scrolls sideways where it is too wide; cells are escaped, but for `Html`."""
+    kinds = [" class=left" if i in table.left else "" for i in range(len(table.header))]
+    head = "".join(
+        f'<th scope="col"{kind}>{html.escape(cell)}</th>'
+        for kind, cell in zip(kinds, table.header, strict=True)
+    )
     rows = "\n".join(
         f"<tr{' class=marked' if i in table.marked else ''}>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        + "".join(
+            f"<td{kind}>{cell if isinstance(cell, Html) else html.escape(cell)}</td>"
+            for kind, cell in zip(kinds, row, strict=True)
+        )
         + "</tr>"
         for i, row in enumerate(table.rows)
     )

@@ -1,0 +1,259 @@
+"""What the runs below a folder found, as one flat list: a record for each subnetwork."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from prunus.report.folders import RunFolder, Stage, Sweep, read_folders
+
+Measure = Literal["trained", "searched", "fine-tuned", "re-trained"]
+DENSE = "dense"
+_ALWAYS_SHOWN = ("mask_init", "target_density")
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """With the binary mask; None: the task holds out no such images."""
+
+    validation: float | None
+    test: float | None
+
+    @property
+    def value(self) -> float | None:
+        """What is reported: on the test images, if there are any."""
+        return self.validation if self.test is None else self.test
+
+
+@dataclass(frozen=True)
+class Record:
+    """One subnetwork, or a dense network, and what became of it."""
+
+    task: str
+    row: str
+    """The line of the tables: the method, unless a sweep's recipe calls it otherwise."""
+    command: str
+    """What found it: train (a dense network), search, prune; retrain if that is not known."""
+    method: str | None
+    parameters: Mapping[str, Any]
+    """The settings that tell its run from others of its row."""
+    seed: int
+    folder: Path
+    stage: str
+    round: int | None
+    density: float
+    epochs: int
+    """Of search until it was found; re-training and fine-tuning, equal for all, do not count."""
+    accuracies: Mapping[Measure, Accuracy]
+    ticket: Path | None = None
+    retraining: Path | None = None
+    """Folder of the run that re-trained it."""
+    layers: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def accuracy(self, measure: Measure) -> float | None:
+        """What is reported of this measure, if it is there yet."""
+        found = self.accuracies.get(measure)
+        return None if found is None else found.value
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything below a folder."""
+
+    records: Sequence[Record]
+    sweeps: Sequence[Sweep]
+    runs: int
+
+    @property
+    def over(self) -> bool:
+        """Whether there are sweeps, and none is going to change any more."""
+        return bool(self.sweeps) and all(sweep.over for sweep in self.sweeps)
+
+
+def read_runs(root: Path) -> Found:
+    """Read all runs below `root`, unfinished ones as far as they are.
+
+    A damaged file is left out, with a warning that names it.
+    """
+    folders, sweeps = read_folders(root)
+    return Found(records_of(folders), sweeps, len(folders))
+
+
+def records_of(folders: Sequence[RunFolder]) -> list[Record]:
+    """The records of runs; a re-training adds to the record of its ticket where it can."""
+    parameters = _parameters(folders)
+    found: dict[Path, list[Record]] = {}
+    for run in folders:
+        if run.command != "retrain":
+            found[run.path] = list(_FOUND[run.command](run, parameters[run.path]))
+    records = {(r.folder, r.stage): r for group in found.values() for r in group}
+    places = _Places(records.values())
+    extra: list[Record] = []
+    for run in folders:
+        if run.command != "retrain" or not run.results.stages:
+            continue
+        key = places.source(run)
+        origin = records.get(key) if key else None
+        record = _retrained(run, origin)
+        joins = origin is not None and (record.task, record.row) == (origin.task, origin.row)
+        if key and joins and "re-trained" not in records[key].accuracies:
+            records[key] = record
+        else:
+            extra.append(record)
+    return [*records.values(), *extra]
+
+
+def _dense(run: RunFolder, parameters: Mapping[str, Any]) -> Iterator[Record]:
+    for stage in run.results.stages:
+        yield replace(_record(run, stage, "trained", parameters), epochs=0)
+
+
+def _searched(run: RunFolder, parameters: Mapping[str, Any]) -> Iterator[Record]:
+    epochs = 0
+    for stage in run.results.stages:
+        epochs += stage.epochs
+        yield replace(_record(run, stage, "searched", parameters), epochs=epochs)
+
+
+def _pruned(run: RunFolder, parameters: Mapping[str, Any]) -> Iterator[Record]:
+    """One record: fine-tuning keeps the mask of the search."""
+    stages = {stage.stage: stage for stage in run.results.stages}
+    search, tuned = stages.get("search"), stages.get("fine-tuning")
+    if search is None:
+        return
+    record = _record(run, search, "searched", parameters)
+    if tuned is not None:
+        after = _record(run, tuned, "fine-tuned", parameters)
+        accuracies = {**record.accuracies, **after.accuracies}
+        record = replace(after, epochs=record.epochs, accuracies=accuracies)
+    yield record
+
+
+_FOUND = {"train": _dense, "search": _searched, "prune": _pruned}
+
+
+def _record(
+    run: RunFolder, stage: Stage, measure: Measure, parameters: Mapping[str, Any]
+) -> Record:
+    number = re.fullmatch(r"round (\d+)", stage.stage)
+    return Record(
+        task=run.task,
+        row=_row(run),
+        command=run.command,
+        method=run.method,
+        parameters=parameters,
+        seed=run.seed,
+        folder=run.path,
+        stage=stage.stage,
+        round=int(number[1]) if number else None,
+        density=stage.density,
+        epochs=stage.epochs,
+        accuracies={measure: Accuracy(stage.validation_accuracy, stage.test_accuracy)},
+        ticket=run.path / stage.ticket if stage.ticket else None,
+        layers=stage.layers,
+        settings=run.settings,
+    )
+
+
+def _retrained(run: RunFolder, origin: Record | None) -> Record:
+    """The record of the ticket `origin`, with what its re-training found."""
+    stage = run.results.stages[-1]
+    control = run.results.control
+    own = replace(_record(run, stage, "re-trained", {}), epochs=0, retraining=run.path)
+    if origin is None:
+        return own
+    label = run.sweep_run.row if run.sweep_run else origin.row
+    if control and (run.sweep_run is None or label == origin.row):
+        label = f"{origin.row}, {control}"
+    joins = (run.task, label) == (origin.task, origin.row)
+    return replace(
+        origin,
+        task=run.task,
+        row=label,
+        density=stage.density,
+        layers=origin.layers if joins else stage.layers,
+        accuracies={**(origin.accuracies if joins else {}), **own.accuracies},
+        retraining=run.path,
+    )
+
+
+def _row(run: RunFolder) -> str:
+    if run.sweep_run:
+        return DENSE if run.command == "train" else run.sweep_run.row
+    return {"train": DENSE, "retrain": "ticket"}.get(run.command) or run.method or run.command
+
+
+class _Places:
+    """Where tickets are, to find the one that a re-training took."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        found = [(r.ticket, (r.folder, r.stage)) for r in records if r.ticket is not None]
+        self._exact = {ticket.resolve(): key for ticket, key in found}
+        self._by_name: dict[tuple[str, str], list[tuple[Path, str]]] = {}
+        for ticket, key in found:
+            self._by_name.setdefault((key[0].name, ticket.name), []).append(key)
+
+    def source(self, run: RunFolder) -> tuple[Path, str] | None:
+        """Run folder and stage: as a sweep says, or as the settings name the file.
+
+        If runs were moved together, folder and file still have their names.
+        """
+        if run.source is not None and run.sweep_run is not None and run.sweep_run.stage:
+            return run.source, run.sweep_run.stage
+        exact = self._exact.get(Path(run.ticket or "").resolve())
+        same = self._by_name.get(run.ticket_key, [])
+        beside = [key for key in same if key[0].parent == run.path.parent]
+        return exact or next(iter(beside or same), None)
+
+
+def _parameters(folders: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
+    """Of each run: what its sweep says, or else the settings in which runs of its row differ."""
+    rows: dict[tuple[str, str, str], list[RunFolder]] = {}
+    for run in folders:
+        rows.setdefault((run.task, _row(run), run.command), []).append(run)
+    result: dict[Path, dict[str, Any]] = {}
+    for runs in rows.values():
+        flat = {run.path: flattened(_determining(run.settings)) for run in runs}
+        names = dict.fromkeys(name for values in flat.values() for name in values)
+        different = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
+        for run in runs:
+            own = flat[run.path]
+            chosen = {n: own[n] for n in (*_ALWAYS_SHOWN, *different) if own.get(n) is not None}
+            result[run.path] = run.sweep_run.parameters if run.sweep_run else chosen
+    return result
+
+
+def _determining(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that make runs of one row different; those of the method without its name."""
+    method = settings.get("method")
+    own = {k: v for k, v in method.items() if k != "name"} if isinstance(method, Mapping) else {}
+    names = ("recipe", "data", "rounds", "rewind_epoch")
+    return {**own, **{name: settings[name] for name in names if name in settings}}
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as `recipe.epochs`."""
+    result: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            result |= flattened(value, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = value
+    return result
+
+
+def as_text(parameters: Mapping[str, Any]) -> str:
+    """`mask_init -0.1, rounds 5`."""
+    return ", ".join(f"{name} {_value(value)}" for name, value in parameters.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return " ".join(map(_value, value))
+    return str(value)

@@ -1,0 +1,158 @@
+// All text comes from files of others: it only ever becomes text content, never HTML.
+const packed = atob(document.getElementById("data").textContent);
+const bytes = new Blob([Uint8Array.from(packed, (character) => character.charCodeAt(0))]);
+const unpacked = bytes.stream().pipeThrough(new DecompressionStream("gzip"));
+const data = await new Response(unpacked).json();
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const dialog = document.querySelector("dialog");
+const part = (name) => dialog.querySelector(`[data-part="${name}"]`);
+
+function element(tag, text, attributes = {}) {
+  const node = document.createElement(tag);
+  if (text !== undefined) node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+async function embed(target, specification, rows) {
+  const spec = structuredClone(specification);
+  if (rows) spec.datasets = {rows};
+  const config = {
+    background: "transparent", font: "system-ui, sans-serif",
+    legend: {columns: target.clientWidth < 480 ? 2 : 4},
+    axis: {labelOverlap: true, gridColor: dark.matches ? "#343945" : "#dddddd"},
+  };
+  for (const layer of spec.layer ?? [])
+    for (const channel of Object.values(layer.encoding ?? {}))
+      if (channel.legend) channel.legend.columns = config.legend.columns;
+  return vegaEmbed(target, spec, {
+    actions: rows ? false : {export: true, source: false, compiled: false, editor: false},
+    renderer: "svg", config, theme: dark.matches ? "dark" : undefined,
+  });
+}
+
+// The plots of tasks: a click, or Enter where the keyboard is, opens a point; arrows go on.
+
+async function draw(number) {
+  const target = document.getElementById(`chart-${number}`);
+  const {view} = await embed(target, data.charts[number]);
+  view.addEventListener("click", (_, item) => open(number, item?.datum?.point));
+  const points = [...target.querySelectorAll("svg [aria-label]")]
+    .filter((node) => node.__data__?.datum?.point !== undefined)
+    .sort((a, b) => a.__data__.datum.density - b.__data__.datum.density);
+  points.forEach((node, i) => {
+    node.setAttribute("tabindex", i ? "-1" : "0");
+    node.setAttribute("role", "button");
+    node.addEventListener("keydown", (event) => {
+      const step = {ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1}[event.key];
+      if (event.key === "Enter" || event.key === " ") open(number, node.__data__.datum.point);
+      else if (step) {
+        const next = points[(i + step + points.length) % points.length];
+        node.setAttribute("tabindex", "-1");
+        next.setAttribute("tabindex", "0");
+        next.focus();
+      } else return;
+      event.preventDefault();
+    });
+  });
+}
+
+// The panel of one ticket
+
+function open(task, point) {
+  if (point === undefined) return;
+  const {title, tickets} = data.points[task][point];
+  part("title").textContent = title;
+  const seeds = part("seeds");
+  seeds.replaceChildren(...tickets.map((n) => element("option", data.tickets[n].seed, {value: n})));
+  seeds.parentElement.hidden = tickets.length < 2;
+  seeds.onchange = () => show(data.tickets[seeds.value], part("layer").value);
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+  show(data.tickets[tickets[0]]);
+}
+
+function show(ticket, wantedLayer) {
+  part("facts").replaceChildren(
+    ...ticket.facts.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+  part("settings").replaceChildren(...ticket.settings.map(([name, value]) => {
+    const row = element("tr");
+    row.append(element("th", name, {scope: "row"}), element("td", value));
+    return row;
+  }));
+  part("command").textContent = ticket.command ?? "";
+  part("retraining").hidden = !ticket.command;
+  showMask(ticket.pictures, wantedLayer);
+  for (const name of ["layers", "blocks"])
+    chart(name, {...data.panel[name], height: 17 * ticket[name].length}, ticket[name]);
+  const rows = curve(ticket);
+  for (const name of ["accuracy", "kept", "loss"])
+    chart(name, data.panel[name], rows.filter((row) => row[name] !== null));
+}
+
+function curve(ticket) {
+  const search = data.curves[ticket.run] ?? [];
+  const last = search.findLastIndex((row) => row.phase === ticket.stage);
+  const parts = {search: last < 0 ? search : search.slice(0, last + 1),
+                 "re-training": data.curves[ticket.retraining] ?? []};
+  const percent = (value) => value === null ? null : 100 * value;
+  return Object.entries(parts).flatMap(([part, rows]) => rows.map((row) => ({
+    part, phase: row.phase, at: row.at, loss: row.loss, kept: percent(row.density),
+    accuracy: percent(row.validation_accuracy)})));
+}
+
+function chart(name, specification, rows) {
+  const target = part(name);
+  target.closest("section").hidden = rows.length === 0;
+  if (rows.length) embed(target, specification, rows);
+}
+
+function showMask(pictures, wanted) {
+  const names = Object.keys(pictures);
+  const select = part("layer"), image = part("mask");
+  image.closest("section").hidden = names.length === 0;
+  if (!names.length) return;
+  select.replaceChildren(...names.map((name) => element("option", name, {value: name})));
+  const richest = names.reduce((a, b) => pictures[b].length > pictures[a].length ? b : a);
+  select.value = names.includes(wanted) ? wanted : richest;
+  image.onload = () => {  // whole screen pixels for each of the picture's
+    const longer = Math.max(image.naturalWidth, image.naturalHeight);
+    image.width = image.naturalWidth * Math.max(1, Math.floor(320 / longer));
+  };
+  select.onchange = () => {
+    image.src = pictures[select.value];
+    image.alt = `Mask of ${select.value}: outputs from top to bottom, inputs from left to right`;
+  };
+  select.onchange();
+}
+
+part("close").onclick = () => dialog.close();
+dialog.onclick = (event) => { if (event.target === dialog) dialog.close(); };
+part("copy").onclick = async () => {
+  const text = part("command");
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    part("copied").textContent = "Copied.";
+  } catch {  // not every browser lets files use the clipboard
+    getSelection().selectAllChildren(text);
+    part("copied").textContent = "Selected: copy it with the keyboard.";
+  }
+};
+document.addEventListener("click", (event) => {
+  const {task, point} = event.target.dataset ?? {};
+  if (point !== undefined) open(Number(task), Number(point));
+});
+
+const drawAll = () => Promise.all(data.charts.map((_, number) => draw(number)));
+drawAll().then(() => document.documentElement.setAttribute("data-drawn", ""));
+dark.addEventListener("change", drawAll);
+
+// While a sweep runs, the page is written again and again.
+
+const live = document.getElementById("live");
+if (live) {
+  live.checked = sessionStorage.getItem("live") !== "no";
+  live.onchange = () => sessionStorage.setItem("live", live.checked ? "yes" : "no");
+  setInterval(() => { if (live.checked && !dialog.open && !document.hidden) location.reload(); },
+              5000);
+}

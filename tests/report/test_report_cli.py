@@ -1,0 +1,78 @@
+"""`prunus report`, as a person types it."""
+
+import json
+import signal
+import sys
+
+import pytest
+from made import Runs
+
+from processes import SECONDS, started, wait_until
+from prunus.cli import main
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Runs a command in this process; returns status, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["prunus", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as exit:
+            status = exit.code or 0
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_everything_at_once(cli, folder, tmp_path):
+    status, output, _ = cli(
+        "report", folder, "--out", tmp_path / "out", "--csv", tmp_path / "t.csv", "--latex",
+        tmp_path / "t.tex", "--parquet", tmp_path / "t.parquet", "--png", "--svg", "--pdf",
+    )  # fmt: skip
+    assert status == 0
+    assert "sparsest matching  " in output and "cifar10/resnet20" in output
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    plot = "accuracy-cifar10-resnet20"
+    assert names == {"report.html", f"{plot}.png", f"{plot}.svg", f"{plot}.pdf"}
+    assert (tmp_path / "out" / f"{plot}.pdf").read_bytes().startswith(b"%PDF")
+    assert all((tmp_path / f"t.{kind}").stat().st_size for kind in ("csv", "tex", "parquet"))
+
+
+def test_nothing_to_report(cli, tmp_path):
+    status, _, errors = cli("report", tmp_path / "none")
+    assert status == 2 and "none is not a folder" in errors
+    status, _, errors = cli("report", tmp_path)
+    assert status == 2 and f"no runs with settings.yaml below {tmp_path}" in errors
+
+
+def sweep(root, folder, status):
+    run = {"id": "a", "row": "cs", "folder": folder.name, "status": status}
+    content = {"version": 1, "name": "s", "runs": [run]}
+    (root / "sweep.json").write_text(json.dumps(content))
+
+
+def test_watching_a_sweep_to_its_end(tmp_path):
+    root = tmp_path / "runs"
+    folder = Runs(root).search("cs", 0, [(0.5, 0.8)])
+    sweep(root, folder, "running")
+    page = root / "report.html"
+    with started("-m", "prunus", "report", root, "--watch") as process:
+        wait_until(page.exists, process)
+        assert "s: 1 runs, 1 running." in page.read_text() and 'id="live"' in page.read_text()
+        sweep(root, folder, "finished")
+        output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert "s: 1 runs, 1 finished." in page.read_text() and 'id="live">' not in page.read_text()
+    assert output.count("Page: ") == 2
+
+
+def test_watching_until_ctrl_c(tmp_path):
+    with started("-u", "-m", "prunus", "report", tmp_path, "--watch") as process:
+        assert "No runs below" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert "No longer watching" in output

@@ -1,0 +1,201 @@
+"""What the page holds, the plots, and the exports; no browser needed."""
+
+import base64
+import csv
+import gzip
+import io
+import json
+import re
+import shlex
+import sys
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from made import Runs
+
+from prunus import PrunusWarning, SettingError
+from prunus.cli import app
+from prunus.report import details
+from prunus.report.details import curves, describe, picture_urls, retrain_command
+from prunus.report.export import latex_escape, write_csv, write_latex, write_parquet
+from prunus.report.pictures import as_data_url, kept_fractions, shrunk
+from prunus.report.run_charts import accuracy_against_density, label_order
+from prunus.report.run_page import page_data, report_page
+from prunus.report.runs import read_runs
+from prunus.report.tables import task_reports
+
+EVIL = "</script><img src=x onerror=alert(1)>&\"'"
+
+
+def reports_of(folder):
+    return task_reports(read_runs(folder).records)
+
+
+def test_pictures_by_hand():
+    mask = torch.tensor([[[1, 1, 0, 0], [0, 0, 0, 0]], [[1, 1, 1, 1], [0, 0, 0, 1]]]).bool()
+    fractions = kept_fractions(mask)
+    assert fractions.tolist() == [[0.5, 0.0], [1.0, 0.25]]
+    assert shrunk(fractions, 1).tolist() == [[0.4375]]
+    assert kept_fractions(torch.tensor([True, False])).tolist() == [[1.0, 0.0]]
+    head, _, data = as_data_url(fractions).partition(",")
+    assert head == "data:image/png;base64"
+    image = PIL.Image.open(io.BytesIO(base64.b64decode(data))).convert("L")
+    # Of fifteen: 15 * (1 - sqrt(0.5)) = 4.4, and 7.5 rounds to 8.
+    assert np.asarray(image).tolist() == [[4 * 17, 255], [0, 8 * 17]]
+
+
+def test_pictures_get_smaller_and_then_fewer(folder, monkeypatch):
+    tickets = sorted(folder.rglob("round-*.safetensors"))
+    assert len(picture_urls(tickets)) == len(tickets)
+    monkeypatch.setattr(details, "PICTURES", 2000)
+    some = picture_urls(tickets)
+    assert 0 < len(some) < len(tickets) and list(some) == tickets[: len(some)]
+
+
+def test_a_ticket_in_detail(folder):
+    records = read_runs(folder).records
+    record = next(r for r in records if r.row == "cs" and r.round == 2)
+    found = describe(record)
+    facts = dict(found["facts"])
+    assert facts["stage"] == "round 2" and facts["epochs of search"] == "8"
+    assert facts["re-trained, test"] == f"{100 * record.accuracy('re-trained'):.2f} %"
+    assert ["recipe.epochs", "4"] in found["settings"]
+    assert [layer["name"] for layer in found["layers"]][:2] == [
+        "conv1.weight",
+        "layer1.0.conv1.weight",
+    ]
+    assert [block["name"] for block in found["blocks"]] == ["conv1", "layer1.0", "layer2.0"]
+    assert len(curves(record.folder)) == 12
+    assert curves(record.folder)[4]["phase"] == "round 2" and curves(record.folder)[4]["at"] == 5
+
+
+def test_without_its_ticket_a_record_still_has_layers(runs):
+    folder = runs.search("cs", 0, [(0.5, 0.8)])
+    path = folder / "tickets/round-1.safetensors"
+    path.write_bytes(b"nothing")
+    (record,) = read_runs(runs.root).records
+    with pytest.warns(PrunusWarning, match=r"round-1.safetensors"):
+        assert describe(record)["layers"][0] == {"name": "conv1.weight", "kept": 50.0}
+    path.unlink()
+    found = describe(record)
+    assert found["layers"] and not found["blocks"] and picture_urls([path]) == {path: {}}
+
+
+def test_curves_are_thinned_and_survive_damage(runs):
+    folder = Runs(runs.root, epochs=200).search("cs", 0, [(0.5, 0.8)])
+    found = curves(folder)
+    assert len(found) == 50 and (found[0]["at"], found[-1]["at"]) == (1, 200)
+    path = folder / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"phase": "rou')
+    assert curves(folder) == found, "the last line is being written"
+    path.write_text("oops\n" + path.read_text())
+    with pytest.warns(PrunusWarning, match=r"metrics.jsonl"):
+        curves(folder)
+    path.unlink()
+    assert curves(folder) == []
+
+
+def test_the_command_that_re_trains(runs, monkeypatch):
+    folder = runs.search("cs", 3, [(0.5, 0.8), (0.2, 0.7)])
+    again = runs.retrain(folder, 2, 0.9)
+    first, second = read_runs(runs.root).records
+    ticket = str(folder / "tickets/round-1.safetensors")
+    words = shlex.split(retrain_command(first))
+    assert words == ["prunus", "retrain", ticket, "--seed", "3", "--set",
+                     "recipe={batch_size: 128, epochs: 4}"]  # fmt: skip
+    assert shlex.split(retrain_command(second))[3:] == ["--config", str(again / "settings.yaml")]
+    # What the command line makes of it, up to where it would run
+    given = {}
+
+    def resolve(_, settings, **__):
+        given.update(settings)
+        raise SettingError("enough")
+
+    monkeypatch.setattr("prunus.search.resolve", resolve)
+    with pytest.raises(SettingError, match="enough"):
+        app(words[1:])
+    assert given["recipe"] == {"batch_size": 128, "epochs": 4}
+    assert (given["seed"], given["ticket"]) == (3, ticket)
+
+
+def test_page_escapes_what_files_say(tmp_path):
+    runs = Runs(tmp_path / "runs", task=EVIL, shapes={f"{EVIL}.weight": (4, 4)})
+    runs.train(0, 0.9)
+    for init in (EVIL, "b"):
+        folder = runs.search("cs", 0, [(0.5, 0.8)], mask_init=init.replace("/", ""))
+        runs.retrain(folder, 1, 0.9)
+    found = read_runs(runs.root)
+    page = report_page(EVIL, found, task_reports(found.records))
+    assert "<img src=x" not in page and page.count("&lt;img src=x") > 3
+    assert page.count("</script>") == 2, "its own"
+
+
+def test_page_is_whole_and_small(folder):
+    found = read_runs(folder)
+    page = report_page("runs", found, task_reports(found.records))
+    assert len(page) < 2_000_000
+    assert not re.search(r"<(?:script|img|link)[^>]*(?:src|href)=", page.split("<script")[0])
+    assert "connect-src" not in page and "default-src 'none'" in page
+    packed = re.search(r'id="data">([^<]*)<', page)[1]
+    data = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert data == json.loads(json.dumps(page_data(task_reports(found.records))))
+    assert len(data["points"][0]) == 2 * 3 + 3
+    assert [len(point["tickets"]) for point in data["points"][0]] == [2] * 9
+    assert all(ticket["pictures"] for ticket in data["tickets"])
+
+
+def test_page_tells_of_a_sweep(runs):
+    folder = runs.search("cs", 0, [(0.5, 0.8)])
+    run = {"id": "a<b", "row": "cs", "folder": folder.name, "status": "failed", "error": "<oh>"}
+    content = {"version": 1, "name": "s", "runs": [run]}
+    (runs.root / "sweep.json").write_text(json.dumps(content))
+    found = read_runs(runs.root)
+    page = report_page("runs", found, task_reports(found.records), live=True)
+    assert "s: 1 runs, 1 failed." in page and 'id="live"' in page
+    assert "<strong>a&lt;b</strong> failed: &lt;oh&gt;" in page
+
+
+def test_only_dense_runs_have_a_table(runs):
+    runs.train(0, 0.9)
+    found = read_runs(runs.root)
+    page = report_page("runs", found, task_reports(found.records))
+    assert "90.00" in page and 'id="chart-0"' not in page.split("<script")[0]
+
+
+def test_chart_has_every_layer_of_the_papers_figure(folder):
+    (report,) = reports_of(folder)
+    chart = accuracy_against_density(report, label_order([report])).to_dict()
+    text = json.dumps(chart)
+    assert "cs: single runs" in text and "imp: single runs" not in text
+    assert "dense network" in text
+    colour = next(x["encoding"]["color"] for x in chart["layer"] if "color" in x["encoding"])
+    assert colour["scale"]["domain"] == ["cs", "imp", "cs: single runs"]
+    assert colour["scale"]["range"] == ["#009e73", "#0072b2", "#b565a0"]
+
+
+def test_exports(folder, tmp_path):
+    reports = reports_of(folder)
+    rows = list(csv.DictReader(write_csv(tmp_path / "x.csv", reports).open()))
+    assert len(rows) == 6 and rows[0]["selection"] == "sparsest matching"
+    assert float(rows[0]["dense_accuracy"]) == pytest.approx(0.904)
+    from pyarrow import parquet
+
+    table = parquet.read_table(write_parquet(tmp_path / "x.parquet", reports)).to_pylist()
+    assert [str(row["density"] or "") for row in table] == [row["density"] for row in rows]
+    text = write_latex(tmp_path / "x.tex", reports).read_text()
+    assert text.count(r"\midrule") == 4 and r"90.40$\pm$0.14" in text
+    assert {line.count(" & ") for line in text.splitlines() if line.endswith(r"\\")} == {7}
+
+
+def test_parquet_without_pyarrow(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SettingError, match=r"pip install 'prunus\[parquet\]'"):
+        write_parquet(tmp_path / "x", reports_of(folder))
+
+
+def test_latex_escapes():
+    assert latex_escape(r"a_b 5% {$x^2$} \n ~ # &") == (
+        r"a\_b 5\% \{\$x\textasciicircum{}2\$\} \textbackslash{}n \textasciitilde{} \# \&"
+    )
