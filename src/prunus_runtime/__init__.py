@@ -1,0 +1,1 @@
+"""Runs deployed networks. Needs numpy and nothing else: neither torch nor the model's code."""
