@@ -43,7 +43,10 @@ def test_everything_at_once(cli, folder, tmp_path):
 
 def test_nothing_to_report(cli, tmp_path):
     status, _, errors = cli("report", tmp_path / "none")
-    assert status == 2 and "none is not a folder" in errors
+    assert status == 2 and f"there is no folder {tmp_path / 'none'}" in errors
+    (tmp_path / "file").touch()
+    status, _, errors = cli("report", tmp_path / "file", "--watch")
+    assert status == 2 and "file is a file" in errors
     status, _, errors = cli("report", tmp_path)
     assert status == 2 and f"no runs with settings.yaml below {tmp_path}" in errors
 
@@ -70,7 +73,8 @@ def test_watching_a_sweep_to_its_end(tmp_path):
 
 
 def test_watching_until_ctrl_c(tmp_path):
-    with started("-u", "-m", "prunus", "report", tmp_path, "--watch") as process:
+    later = tmp_path / "later"  # the sweep has not begun yet
+    with started("-m", "prunus", "report", later, "--watch") as process:
         assert "No runs below" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=SECONDS)

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import altair as alt
 
+from prunus.report.comparison import Comparison
 from prunus.report.curves import Point, points
-from prunus.report.runs import as_text
+from prunus.report.parameters import as_text
 from prunus.report.summary import Spread
-from prunus.report.tables import TaskReport, spread
+from prunus.report.tables import spread
 
 # Okabe and Ito's, told apart with any kind of colour vision. The numbers of colours, shapes and
 # dashes have no common factor, so that many lines differ in at least one of them.
@@ -24,7 +25,7 @@ Width = int | Literal["container"]
 
 
 def accuracy_against_density(
-    report: TaskReport, order: Sequence[str], width: Width = 640
+    report: Comparison, order: Sequence[str], width: Width = 640
 ) -> alt.LayerChart:
     """Accuracy against density of all methods on a task, and the dense network as a line.
 
@@ -101,12 +102,12 @@ def accuracy_against_density(
     return chart
 
 
-def task_points(report: TaskReport) -> list[Point]:
+def task_points(report: Comparison) -> list[Point]:
     """The points of all lines of a task."""
     return [point for line in report.lines for point in points(line)]
 
 
-def label_order(reports: Sequence[TaskReport]) -> list[str]:
+def label_order(reports: Sequence[Comparison]) -> list[str]:
     """The labels of all lines of all tasks, CS first: it is what the others are compared with."""
     lines = [line for report in reports for line in report.lines]
     return list(dict.fromkeys(n.label for n in sorted(lines, key=lambda n: n.method != "cs")))
