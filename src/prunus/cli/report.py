@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SECONDS = 3.0
 """Between two looks at a folder that is watched, at least."""
-_PAUSE = 5
+_PAUSE = 3
 """How much longer than the work it is: the cores are for the runs."""
 _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
 
