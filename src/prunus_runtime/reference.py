@@ -172,7 +172,7 @@ def _slice(operation: Operation, x: Array) -> Array:
 
 def _softmax(operation: Operation, x: Array) -> Array:
     shifted: Array = x - x.max(axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
+    exponentials: Array = np.exp(shifted)
     total: Array = exponentials.sum(axis=1, keepdims=True)
     return shifted - np.log(total) if operation.attributes["log"] else exponentials / total
 

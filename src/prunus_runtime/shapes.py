@@ -45,7 +45,7 @@ def infer(graph: Graph) -> dict[str, Shape]:
             known[operation.output] = size(output_shape(operation, inputs), "the output")
         except GraphError as error:
             raise GraphError(f"{described(operation, position)}: {error}") from None
-    if not isinstance(graph.output, str) or graph.output not in known:
+    if graph.output not in [operation.output for operation in graph.operations]:
         raise GraphError(f"the graph's output {shown(graph.output)} is made by no operation")
     return known
 
