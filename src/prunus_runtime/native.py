@@ -107,7 +107,7 @@ def most_vectors(isa: str) -> int:
     return int(_library().prunus_most(ISAS.index(isa)))
 
 
-def choose_isa(isa: str | None = None) -> str:
+def instruction_set(isa: str | None = None) -> str:
     """`isa`, or `$PRUNUS_ISA`, or the best that this machine has."""
     isa = isa or os.environ.get("PRUNUS_ISA") or None
     if isa is None:
