@@ -151,10 +151,20 @@ def test_failures_are_noted_left_alone_and_retried(breakable, capsys):
 def test_a_failure_before_the_run_begins(tmp_path):
     """Only a ticket tells that nothing is left to re-train."""
     then = {"retrain": "last", "settings": {"recipe": {"epochs": 1}}}
-    rows = [{"method": "cs", "then": then}]
-    runs = run_sweep(recipe(dense=False, rows=rows), tmp_path, Here())
+    sweep = recipe(dense=False, rows=[{"method": "cs", "then": then}])
+    runs = run_sweep(sweep, tmp_path, Here())
     assert [run.status for run in runs] == ["finished", "failed"]
     assert "nothing is left to re-train" in runs[1].error
+
+
+def test_a_ticket_that_is_gone(tmp_path):
+    sweep = recipe(dense=False, rows=[{"method": "cs", "then": {"retrain": "last"}}])
+    run_sweep(sweep, tmp_path, Here())
+    [search] = tmp_path.glob("*-cs-search-*")
+    (search / "tickets" / "round-2.safetensors").unlink()
+    for runs in (run_sweep(sweep, tmp_path, Here()), survey(make_plan(sweep, tmp_path), {})):
+        assert [run.status for run in runs] == ["finished", "failed"]
+        assert "round-2.safetensors" in runs[1].error
 
 
 def test_one_sweep_at_a_time(tmp_path):
