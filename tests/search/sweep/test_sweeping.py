@@ -1,6 +1,7 @@
 """Whole sweeps in this process: what is run, what is not, and what sweep.json says."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from sweeps import SMALL, TASK, TWELVE, Here, content, recipe
 
 from prunus import SettingError
+from prunus.report.runs import read_runs
 from prunus.search import resolve
+from prunus.search.execution import read_results
 from prunus.search.sweep import SweepFile, make_plan, run_one, run_sweep, survey
 from prunus.search.sweep.display import Display
 from prunus.search.sweep.work import RunFailedError
@@ -102,6 +105,19 @@ def test_rates_transfer_and_shared_runs(tmp_path, monkeypatch):
     assert copied == pytest.approx(found, abs=1e-3)
     [transferred] = stages(f"cs from {TASK}", "retrain", "round 2")
     assert transferred["density"] == found[1]
+
+
+def test_one_subnetwork_fine_tuned_and_retrained(tmp_path):
+    rows = [{"command": "prune", "method": "cs", "then": "retrain"}]
+    with ThreadPoolExecutor(2) as executor:  # anything with this interface will do
+        runs = run_sweep(recipe(dense=False, rows=rows), tmp_path, executor)
+    assert [run.status for run in runs] == ["finished"] * 2
+    pruned, retrained = (read_results(run.folder) for run in runs)
+    assert pruned["stages"][1]["stage"] == "fine-tuning"
+    assert pruned["stages"][1]["layers"] == retrained["stages"][0]["layers"]
+    assert retrained["epochs_before"] == 1, "from w^(k), not from the fine-tuned weights"
+    [record] = read_runs(tmp_path).records
+    assert set(record.accuracies) == {"searched", "fine-tuned", "re-trained"}
 
 
 @pytest.fixture
