@@ -28,6 +28,7 @@ PAGES = (
     "docs/demo.md",
     "docs/methods/budget.md",
     "docs/methods/comparison.md",
+    "docs/sweeps.md",
 )
 REGION = re.compile(r"(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -87,6 +88,15 @@ def cifar_curve() -> str:
     return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
 
 
+def sweeps() -> str:
+    rows = [
+        [part, name, f"{value:.2f}" if isinstance(value, float) else str(value)]
+        for part, numbers in read("sweeps").items()
+        for name, value in numbers.items()
+    ]
+    return markdown(["part", "what", "measured"], rows)
+
+
 def methods_table(kind: str) -> str:
     return markdown(*methods.accuracies(read("methods-cpu"), kind))
 
@@ -97,6 +107,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cs-defaults": cs_defaults,
     "throughput": throughput,
     "cifar-curve": cifar_curve,
+    "sweeps": sweeps,
     "methods-fine-tuned": lambda: methods_table("fine_tuned"),
     "methods-retrained": lambda: methods_table("retrained"),
     "methods-found": lambda: methods_table("searched"),

@@ -61,3 +61,12 @@ def test_cs_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(r["mask_scale"], r["mask_init"]) for r in rows] == [
         ("init", -0.05), ("init", -0.2), ("none", -0.05), ("none", -0.2),
     ]  # fmt: skip
+
+
+def test_sweep_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from sweep_overhead import overhead  # by its name, because workers import it too
+
+    numbers = overhead(tmp_path, runs=3, workers=1)
+    assert numbers["runs"] == 3 and numbers["scheduling, ms a run"] > 0
+    assert len(list(tmp_path.glob("nothing/*/results.json"))) == 3

@@ -44,9 +44,23 @@ def test_several_at_once_divide_the_interval():
         return [0.5 + s0 for s0 in inits]
 
     find_mask_init(densities, 0.45, low=-0.4, high=0.4, tolerance=0.02, at_once=3)
-    assert asked[0] == [-0.4, 0.4]
-    assert asked[1] == pytest.approx([-0.2, 0.0, 0.2])
-    assert asked[2] == pytest.approx([-0.15, -0.1, -0.05])
+    assert asked[0] == [-0.4, 0.0, 0.4]
+    assert asked[1] == pytest.approx([-0.3, -0.2, -0.1])
+    assert asked[2] == pytest.approx([-0.075, -0.05, -0.025])
+    assert len(asked) == 3
+
+
+def test_several_at_once_go_outwards():
+    asked = []
+
+    def densities(inits):
+        asked.append(list(inits))
+        return [(2.1 + s0) / 5 for s0 in inits]
+
+    find_mask_init(densities, 0.3, low=-0.2, high=0.2, tolerance=0.01, at_once=3)
+    assert asked[0] == [-0.2, 0.0, 0.2]
+    assert asked[1] == pytest.approx([-0.5, -1.0, -2.0])
+    assert asked[2] == pytest.approx([-0.875, -0.75, -0.625])
 
 
 @given(

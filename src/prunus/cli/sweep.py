@@ -87,7 +87,10 @@ def _list(runs: Sequence[Progress]) -> None:
     from prunus.search.sweep.watch import describe
     from prunus.tables import text_table
 
-    rows = [[describe(run), str(run.planned.epochs), run.status] for run in runs]
+    rows = []
+    for run in runs:
+        status = f"failed: {run.error}" if run.error else run.status
+        rows.append([describe(run), str(run.planned.epochs), status])
     print(text_table(["run", "epochs", "status"], rows))
     finished = sum(run.status == "finished" for run in runs)
     print(f"\n{len(runs)} runs, {finished} of them finished.")

@@ -105,6 +105,8 @@ def records_of(folders: Sequence[RunFolder]) -> list[Record]:
         if run.command != "retrain" or not run.results.stages:
             continue
         key = places.source(run)
+        if key and key not in found:  # of a pruning there is one record, of its last stage
+            key = (*key[:2], "fine-tuning")
         origin = found.get(key) if key else None
         record = _retrained(run, origin)
         joins = origin is not None and (record.task, record.row) == (origin.task, origin.row)

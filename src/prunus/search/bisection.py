@@ -64,10 +64,11 @@ def find_mask_init(
 ) -> Found:
     """The mask init whose run ends nearest to `target_density`.
 
-    `densities` runs CS from each of the given mask inits; it gets `at_once` of them at a time, so
-    that it may run them side by side. `low` and `high` (the paper's range) are where to begin, and
-    move outwards if the target is not between them. Ends within `tolerance` of the target, relative
-    to it, or after about `max_runs` runs. A target that no mask init reaches is an error.
+    `densities` runs CS from each of the given mask inits; it gets `at_once` of them at a time (two
+    at first, at least), so that it may run them side by side. `low` and `high` (the paper's range)
+    are where to begin, and move outwards if the target is not between them. Ends within `tolerance`
+    of the target, relative to it, or after about `max_runs` runs. A target that no mask init
+    reaches is an error.
     """
     check_density(target_density)
     if not low < high:
@@ -84,32 +85,36 @@ def find_mask_init(
         best = min(trials, key=lambda trial: abs(trial.density - target_density))
         return Found(best, tuple(trials), target_density, tolerance)
 
-    run([low, high])
+    width = (high - low) / max(1, at_once - 1)
+    run([low, *(low + width * number for number in range(1, at_once - 1)), high])
     while not found().near_enough and len(trials) < max_runs:
         below = max((t.mask_init for t in trials if t.density < target_density), default=None)
         above = min((t.mask_init for t in trials if t.density >= target_density), default=None)
         if below is None:
-            run([_outwards(trials[0], target_density)])
+            run(_outwards(trials[0], target_density, at_once))
         elif above is None:
-            run([_outwards(trials[-1], target_density)])
+            run(_outwards(trials[-1], target_density, at_once))
         else:
             width = (above - below) / (at_once + 1)  # negative where the densities are not in order
             run([below + width * number for number in range(1, at_once + 1)])
     return found()
 
 
-def _outwards(outermost: Trial, target_density: float) -> float:
-    """A mask init twice as far out."""
-    if abs(outermost.mask_init) >= WIDEST:
+def _outwards(outermost: Trial, target_density: float, number: int) -> list[float]:
+    """That many mask inits, each twice as far out as the one before; fewer at the widest."""
+    at = outermost.mask_init
+    if abs(at) >= WIDEST:
         raise SettingError(
-            f"no mask init reaches target_density={target_density:g}: mask_init="
-            f"{outermost.mask_init:g} still ends at {outermost.density:.4g}. Use more epochs or a "
-            "larger score_lr, or CS with a budget (method.target_density), which reaches any"
+            f"no mask init reaches target_density={target_density:g}: mask_init={at:g} still ends "
+            f"at {outermost.density:.4g}. Use more epochs or a larger score_lr, or CS with a "
+            "budget (method.target_density), which reaches any"
         )
     sign = 1 if outermost.density < target_density else -1
-    return max(
-        -WIDEST, min(WIDEST, outermost.mask_init + sign * max(0.3, abs(outermost.mask_init)))
-    )
+    inits: list[float] = []
+    while len(inits) < number and abs(at) < WIDEST:
+        at = max(-WIDEST, min(WIDEST, at + sign * max(0.3, abs(at))))
+        inits.append(at)
+    return inits
 
 
 def bisect_runs(

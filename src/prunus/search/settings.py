@@ -111,6 +111,11 @@ class PruneSettings(_WithMethod):
     """Search, fix the mask, fine-tune."""
 
     command: Literal["prune"]
+    rewind_epoch: float | None = Field(default=None, ge=0)
+    """Also save the ticket with the weights of this epoch, so that the same subnetwork can be both
+    fine-tuned and re-trained."""
+
+    _only_if_set: ClassVar[set[str]] = {"rewind_epoch"}
 
     @classmethod
     def base_recipe(cls, task: Task) -> Recipe:

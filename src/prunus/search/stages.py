@@ -93,12 +93,13 @@ def _prune(execution: Execution) -> dict[str, Any]:
     settings = execution.settings
     assert isinstance(settings, PruneSettings)
     searching, fine_tuning = settings.recipe.searching(), settings.recipe.fine_tuning()
+    steps, k = execution.steps_per_epoch, settings.rewind_epoch
     chosen = settings.make_method()
     model = execution.network()
     method = chosen.attach(
         model,
-        steps=searching.epochs * execution.steps_per_epoch,
-        rewind_step=None,
+        steps=searching.epochs * steps,
+        rewind_step=None if k is None else round(k * steps),
         seed=settings.seed,
     )
     execution.check_can_judge(method)
@@ -108,7 +109,13 @@ def _prune(execution: Execution) -> dict[str, Any]:
         if run.restore(model, method) == 0:
             execution.fit(run, 0, "search", model, searching, method=method, group_options=options)
             method.harden(execution.judge(model))
-            execution.record("search", searching.epochs, execution.evaluate(model))
+            numbers = execution.evaluate(model)
+            found = None
+            if k is not None:
+                found = method.ticket(
+                    task=settings.task, seed=settings.seed, metrics=_accuracies(numbers)
+                )
+            execution.record("search", searching.epochs, numbers, found)
         execution.fit(
             run,
             1,

@@ -31,7 +31,7 @@ def recipe(content=TWELVE, **changes):
     return SweepRecipe.parse({**content, **changes})
 
 
-def long_runs(epochs=80, seeds=(0, 1)):
+def long_runs(epochs=40, seeds=(0, 1)):
     """Dense runs only, each long enough to be hit in the middle."""
     settings = {**SMALL, "recipe": {"epochs": epochs, "batch_size": 25}}
     return {"name": "long", "tasks": TASK, "seeds": list(seeds), "settings": settings,

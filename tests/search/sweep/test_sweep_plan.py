@@ -95,6 +95,17 @@ def test_transfer_and_controls(tmp_path):
     ]
 
 
+def test_fine_tuned_and_retrained(tmp_path):
+    """Of one search; w^(k) is kept only for that."""
+    rows = [{"command": "prune", "method": "cs", "then": "retrain"},
+            {"command": "prune", "method": "gmp"}]  # fmt: skip
+    both, retrained, alone = plan(tmp_path, dense=False, rows=rows)
+    assert (retrained.command, retrained.needs, retrained.stage) == ("retrain", both.id, "search")
+    assert (both.settings.rewind_epoch, alone.settings.rewind_epoch) == (1, None)
+    both, *_ = plan(tmp_path, dense=False, rows=rows[:1], settings={})
+    assert both.settings.rewind_epoch == 2, "as in a search"
+
+
 def test_rates_of_another_row(tmp_path):
     rows = [
         {"method": "cs", "grid": {"method.mask_init": [0.0, 0.1]}, "settings": {"rounds": 3}},

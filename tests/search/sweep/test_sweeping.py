@@ -1,6 +1,7 @@
 """Whole sweeps in this process: what is run, what is not, and what sweep.json says."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from sweeps import SMALL, TASK, TWELVE, Here, content, recipe
 
 from prunus import SettingError
+from prunus.report.runs import read_runs
 from prunus.search import resolve
+from prunus.search.execution import read_results
 from prunus.search.sweep import SweepFile, make_plan, run_one, run_sweep, survey
 from prunus.search.sweep.display import Display
 from prunus.search.sweep.work import RunFailedError
@@ -104,6 +107,19 @@ def test_rates_transfer_and_shared_runs(tmp_path, monkeypatch):
     assert transferred["density"] == found[1]
 
 
+def test_one_subnetwork_fine_tuned_and_retrained(tmp_path):
+    rows = [{"command": "prune", "method": "cs", "then": "retrain"}]
+    with ThreadPoolExecutor(2) as executor:  # anything with this interface will do
+        runs = run_sweep(recipe(dense=False, rows=rows), tmp_path, executor)
+    assert [run.status for run in runs] == ["finished"] * 2
+    pruned, retrained = (read_results(run.folder) for run in runs)
+    assert pruned["stages"][1]["stage"] == "fine-tuning"
+    assert pruned["stages"][1]["layers"] == retrained["stages"][0]["layers"]
+    assert retrained["epochs_before"] == 1, "from w^(k), not from the fine-tuned weights"
+    [record] = read_runs(tmp_path).records
+    assert set(record.accuracies) == {"searched", "fine-tuned", "re-trained"}
+
+
 @pytest.fixture
 def breakable(tmp_path, monkeypatch):
     """A task that fails to build its network while a file is there."""
@@ -126,7 +142,8 @@ def breakable(tmp_path, monkeypatch):
 
 
 def test_failures_are_noted_left_alone_and_retried(breakable, capsys):
-    content = recipe(tasks=[BROKEN, TASK], rows=[TWELVE["rows"][0]])
+    row = {**TWELVE["rows"][0], "grid": {"method.mask_init": [0.0]}}
+    content = recipe(tasks=[BROKEN, TASK], rows=[row])
     executor = Here()
     runs = run_sweep(content, breakable, executor, display=Display())
     statuses = {(r.planned.task, r.planned.command): (r.status, r.error) for r in runs}
@@ -141,20 +158,30 @@ def test_failures_are_noted_left_alone_and_retried(breakable, capsys):
     run_sweep(content, breakable, executor)
     assert executor.calls == [], "not without being asked"
     listed = survey(make_plan(content, breakable), SweepFile(breakable, {}).failures())
-    assert sum(run.status == "failed" for run in listed) == 4
+    assert sum(run.status == "failed" for run in listed) == 2, "the dense run and the search"
     runs = run_sweep(content, breakable, executor, retry=True)
     assert all(run.status == "finished" for run in runs)
-    assert len(executor.calls) == 10, "only what had failed, and what needs it"
+    assert len(executor.calls) == 4, "only what had failed, and what needs it"
     assert not SweepFile(breakable, {}).failures()
 
 
 def test_a_failure_before_the_run_begins(tmp_path):
     """Only a ticket tells that nothing is left to re-train."""
     then = {"retrain": "last", "settings": {"recipe": {"epochs": 1}}}
-    rows = [{"method": "cs", "then": then}]
-    runs = run_sweep(recipe(dense=False, rows=rows), tmp_path, Here())
+    sweep = recipe(dense=False, rows=[{"method": "cs", "then": then}])
+    runs = run_sweep(sweep, tmp_path, Here())
     assert [run.status for run in runs] == ["finished", "failed"]
     assert "nothing is left to re-train" in runs[1].error
+
+
+def test_a_ticket_that_is_gone(tmp_path):
+    sweep = recipe(dense=False, rows=[{"method": "cs", "then": {"retrain": "last"}}])
+    run_sweep(sweep, tmp_path, Here())
+    [search] = tmp_path.glob("*-cs-search-*")
+    (search / "tickets" / "round-2.safetensors").unlink()
+    for runs in (run_sweep(sweep, tmp_path, Here()), survey(make_plan(sweep, tmp_path), {})):
+        assert [run.status for run in runs] == ["finished", "failed"]
+        assert "round-2.safetensors" in runs[1].error
 
 
 def test_one_sweep_at_a_time(tmp_path):

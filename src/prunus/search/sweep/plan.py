@@ -18,7 +18,7 @@ from prunus.search.sweep.grid import nested, points, shown
 from prunus.search.sweep.planned import Planned, load_cached
 from prunus.search.sweep.recipe import DENSE, Retraining, Row, SweepRecipe
 
-_LAST_STAGE = {"train": "training", "prune": "fine-tuning"}
+_STAGE_OF_THE_TICKET = {"train": "training", "prune": "search"}
 _GIVEN_BY_THE_SWEEP = {
     "task": "tasks",
     "seed": "seeds",
@@ -71,6 +71,12 @@ class _Planner:
             if row.method is not None:
                 own = merge({"method": row.method}, own)
             given = self._given(row.command, task, own, seed, row.label)
+            if row.command == "prune" and row.then:
+                given = {
+                    "rewind_epoch": SearchSettings.model_fields["rewind_epoch"].default
+                } | given
+            elif row.command == "prune" and "rewind_epoch" not in own:
+                given.pop("rewind_epoch", None)  # of the searches: nobody needs w^(k) here
             settings = self._resolve(row.command, given, row.label)
             run = Planned(
                 id=f"{row.label}/{settings.folder.name}",
@@ -135,7 +141,7 @@ class _Planner:
             rounds = run.given.get("rounds", getattr(settings, "rounds", 1))
             stages = [f"round {number}" for number in range(1, rounds + 1)]
         else:
-            stages = [_LAST_STAGE[run.command]]
+            stages = [_STAGE_OF_THE_TICKET[run.command]]
         for stage in stages if what.retrain == "all" else stages[-1:]:
             name = f"{run.id}/{stage.replace(' ', '-')}/{label}-{_digest(given)}"
             self.found.setdefault(

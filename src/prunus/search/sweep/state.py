@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from prunus.errors import SettingError
+from prunus.errors import PrunusError, SettingError
 from prunus.files import write_atomically
 from prunus.search.execution import read_results
 from prunus.search.settings import RunSettings
@@ -68,12 +68,17 @@ def survey(plan: Sequence[Planned], failures: Mapping[str, str]) -> list[Progres
     for planned in plan:
         run = found[planned.id] = Progress(planned)
         needed = found[planned.needs] if planned.needs else None
-        if needed is None or needed.status == "finished":
+        if needed is not None and needed.status != "finished":
+            continue
+        try:
             run.settings = planned.settle(needed.folder if needed else None)
-            if is_finished(run.settings.folder):
-                run.status = "finished"
-            elif planned.id in failures:
-                run.status, run.error = "failed", failures[planned.id]
+        except PrunusError as error:
+            run.status, run.error = "failed", str(error)
+            continue
+        if is_finished(run.settings.folder):
+            run.status = "finished"
+        elif planned.id in failures:
+            run.status, run.error = "failed", failures[planned.id]
     return list(found.values())
 
 
