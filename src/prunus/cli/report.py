@@ -68,7 +68,7 @@ def report(
     out = folder if out is None else out
     if watch:
         _watch(folder, out, files)
-    elif not _make(folder, out, files):
+    elif not make_report(folder, out, files):
         raise SettingError(
             f"no runs with settings.yaml below {folder}: prunus train, search, prune, retrain and "
             "sweep make them"
@@ -85,7 +85,7 @@ def _watch(folder: Path, out: Path, files: Files) -> None:
                 time.sleep(SECONDS)
                 continue
             before = now
-            found = _make(folder, out, files, watching=True)
+            found = make_report(folder, out, files, watching=True)
             over = found is not None and found.over
             if found is None:
                 print(f"No runs below {folder} yet.")
@@ -104,7 +104,7 @@ def _versions(folder: Path) -> dict[Path, int]:
     return versions
 
 
-def _make(folder: Path, out: Path, files: Files, *, watching: bool = False) -> Found | None:
+def make_report(folder: Path, out: Path, files: Files, *, watching: bool = False) -> Found | None:
     """Print and write everything; None if there is nothing yet."""
     from prunus.files import write_atomically
     from prunus.report import export

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +17,8 @@ from prunus.search.settings_file import merge
 from prunus.search.sweep.grid import nested, points, shown
 from prunus.search.sweep.planned import Planned, load_cached
 from prunus.search.sweep.recipe import DENSE, Retraining, Row, SweepRecipe
+from prunus.tasks import Task
+from prunus.tasks.registry import outline_task
 
 _LAST_STAGE = {"train": "training", "prune": "fine-tuning"}
 _GIVEN_BY_THE_SWEEP = {
@@ -38,9 +40,20 @@ def make_plan(recipe: SweepRecipe, out: Path, *, fetch_missing: bool = False) ->
     return _Planner(recipe, out.resolve(), fetch_missing).plan()
 
 
+def outline(recipe: SweepRecipe) -> list[Planned]:
+    """The plan as far as it can be known without the data, for those who only want to look."""
+    return _Planner(recipe, Path("runs"), load=outline_task).plan()
+
+
 class _Planner:
-    def __init__(self, recipe: SweepRecipe, out: Path, fetch_missing: bool) -> None:
-        self.recipe, self.out, self.fetch_missing = recipe, out, fetch_missing
+    def __init__(
+        self,
+        recipe: SweepRecipe,
+        out: Path,
+        fetch_missing: bool = False,
+        load: Callable[..., Task] = load_cached,
+    ) -> None:
+        self.recipe, self.out, self.fetch_missing, self.load = recipe, out, fetch_missing, load
         self.found: dict[str, Planned] = {}
 
     def plan(self) -> list[Planned]:
@@ -202,9 +215,7 @@ class _Planner:
 
     def _resolve(self, command: str, given: Mapping[str, Any], label: str) -> RunSettings:
         try:
-            settings, _ = resolve(
-                command, given, load=load_cached, fetch_missing=self.fetch_missing
-            )
+            settings, _ = resolve(command, given, load=self.load, fetch_missing=self.fetch_missing)
         except PrunusError as error:
             raise SettingError(f"row {label!r}: {error}") from error
         if settings.engine.devices != 1 or settings.engine.nodes != 1:
