@@ -111,7 +111,7 @@ def _list() -> None:
 
 
 def _show(recipe: SweepRecipe, stand_ins: dict[str, str], scale: str, out: Path) -> None:
-    from prunus.report.beside import comparison_table, comparisons, write_comparisons
+    from prunus.report import beside
     from prunus.report.tables import task_reports
     from prunus.tables import text_table
 
@@ -122,11 +122,21 @@ def _show(recipe: SweepRecipe, stand_ins: dict[str, str], scale: str, out: Path)
     print(f"\nBeside the paper: {paper.where}")
     for original, stand_in in stand_ins.items():
         print(f"({stand_in} stands in for the paper's {original}.)")
+    tables = []
     if paper.numbers:
-        table = comparison_table(comparisons(paper, reports))
+        tables.append(beside.comparison_table(beside.comparisons(paper, reports)))
+    else:
+        tables.append(beside.points_table(reports))
+    if paper.blocks is not None:
+        tables.append(beside.blocks_table(found.records, paper.blocks))
+    for table in tables:
         print(f"\n{text_table(table.header, table.rows)}")
     print("\nThe paper says:", *(f"- {claim}" for claim in paper.claims), "", sep="\n")
-    about = {"recipe": recipe.name, "scale": scale, "description": recipe.description,
-             "stand_ins": stand_ins}  # fmt: skip
-    for path in write_comparisons(out / f"{recipe.name}-{scale}", about, paper, reports):
+    about = {
+        "recipe": recipe.name,
+        "scale": scale,
+        "description": recipe.description,
+        "stand_ins": stand_ins,
+    }
+    for path in beside.write_comparisons(out / f"{recipe.name}-{scale}", about, paper, reports):
         print(f"Comparison: {path}")

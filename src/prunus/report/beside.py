@@ -14,8 +14,10 @@ from prunus.files import write_atomically
 from prunus.report.page import Table
 from prunus.report.runs import Record, as_text
 from prunus.report.selection import Line, Selection
-from prunus.report.tables import TaskReport, round_range
+from prunus.report.summary import Spread
+from prunus.report.tables import TaskReport, round_range, spread
 from prunus.search.sweep.paper import Paper, PaperNumber
+from prunus.ticket import Ticket
 
 Comparison = dict[str, Any]
 """One number of the paper and ours, as plain data; fractions of 1, None where there is none."""
@@ -46,6 +48,39 @@ def comparison_table(found: Sequence[Comparison]) -> Table:
         for row in found
     ]
     return Table(header, rows, left=frozenset({0, 1, 2}))
+
+
+def points_table(reports: Sequence[TaskReport]) -> Table:
+    """Every subnetwork, with means over seeds: what a figure of the paper draws."""
+    members: dict[tuple[str, str, str, str, str], list[tuple[Line, Record]]] = {}
+    for report in reports:
+        for line in report.lines:
+            for record in line.records:
+                key = (line.task, line.label, line.measure, as_text(record.parameters),
+                       str(record.round or ""))  # fmt: skip
+                members.setdefault(key, []).append((line, record))
+    rows = []
+    for key, found in members.items():
+        density = Spread.of([record.density for _, record in found])
+        accuracy = Spread.of([line.accuracy(record) for line, record in found])
+        rows.append([*key, spread(density, len(found)), spread(accuracy, len(found))])
+    header = ["task", "method", "measured", "settings", "round", "kept %", "accuracy %"]
+    return Table(header, rows, left=frozenset({0, 1, 2, 3}))
+
+
+def blocks_table(records: Sequence[Record], size: int) -> Table:
+    """What each subnetwork removes of blocks of `size` consecutive layers, in per cent."""
+    rows = []
+    for record in records:
+        if record.ticket is not None and record.command == "search":
+            layers = Ticket.load(record.ticket).mask.layers
+            groups = [layers[start : start + size] for start in range(0, len(layers), size)]
+            kept = [sum(n.kept for n in group) / sum(n.total for n in group) for group in groups]
+            label = f"{record.row}, seed {record.seed}, {record.stage}"
+            rows.append([label, *(_percent(1 - fraction) for fraction in kept)])
+    width = max((len(row) for row in rows), default=1)
+    header = ["removed %", *(f"block {number}" for number in range(1, width))]
+    return Table(header, [row + [""] * (width - len(row)) for row in rows])
 
 
 def points(reports: Sequence[TaskReport]) -> list[dict[str, Any]]:

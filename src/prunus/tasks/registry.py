@@ -83,7 +83,7 @@ def load_task(
     return Task(name, data, build, recipe_for(data_name, network))
 
 
-def outline_task(name: str, *ignored: object, **options: object) -> Task:
+def outline_task(name: str, *_args: object, **_options: object) -> Task:
     """What can be known of the task `DATA/NETWORK` without its data: name, network and recipe.
 
     Takes what `load_task` takes, to stand in its place where nothing is trained.

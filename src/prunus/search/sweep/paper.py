@@ -54,6 +54,8 @@ class Paper(Schema):
     claims: tuple[str, ...] = ()
     """What the text and the captions say, in a sentence each."""
     numbers: tuple[PaperNumber, ...] = ()
+    blocks: int | None = Field(default=None, ge=1)
+    """Whether it looks at blocks of so many consecutive layers."""
 
     def standing_in(self, stand_ins: Mapping[str, str]) -> Paper:
         """The same numbers beside other tasks."""
