@@ -69,7 +69,7 @@ class _Planner:
         return sorted(runs, key=lambda run: seeds.index(run.seed))
 
     def _check_row(self, row: Row, before: tuple[Row, ...]) -> None:
-        for task in row.tasks or ():
+        for task in (*(row.tasks or ()), *row.by_task):
             if task not in self.recipe.tasks:
                 raise unknown(f"task (of row {row.label!r})", task, self.recipe.tasks)
         searches = [other.label for other in before if other.command == "search"]
@@ -80,7 +80,7 @@ class _Planner:
 
     def _add_row(self, task: str, row: Row, seed: int) -> None:
         for point in points(row.grid):
-            own = merge(row.settings, nested(point))
+            own = merge(row.settings, row.by_task.get(task, {}), nested(point))
             if row.method is not None:
                 own = merge({"method": row.method}, own)
             given = self._given(row.command, task, own, seed, row.label)

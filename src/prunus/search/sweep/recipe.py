@@ -74,6 +74,8 @@ class Row(Schema):
     method: Annotated[Settings | None, BeforeValidator(_named)] = None
     """Its name, or its name and settings."""
     settings: Settings = Field(default_factory=dict)
+    by_task: dict[str, Settings] = Field(default_factory=dict)
+    """Over `settings`, on one task only."""
     grid: Grid = Field(default_factory=dict)
     seeds: Seeds | None = None
     tasks: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
@@ -97,6 +99,7 @@ class RowChange(Schema):
     """What a scale changes in the rows of one label."""
 
     settings: Settings = Field(default_factory=dict)
+    by_task: dict[str, Settings] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     seeds: Seeds | None = None
 
@@ -151,11 +154,11 @@ class SweepRecipe(Schema):
         for task in scale.stand_ins:
             if task not in self.tasks:
                 raise unknown(f"task (of scales.{name}.stand_ins)", task, self.tasks)
-        rows = (_changed(row, changes.get(row.label)) for row in self.rows)
+        rows = (_standing_in(row, scale.stand_ins) for row in self.rows)
         update: dict[str, Any] = {
             "settings": merge(self.settings, scale.settings),
             "tasks": {scale.stand_ins.get(task, task): own for task, own in self.tasks.items()},
-            "rows": tuple(_standing_in(row, scale.stand_ins) for row in rows),
+            "rows": tuple(_changed(row, changes.get(row.label)) for row in rows),
             "paper": self.paper and self.paper.standing_in(scale.stand_ins),
         }
         for field in ("tasks", "seeds", "dense"):
@@ -171,6 +174,7 @@ def _changed(row: Row, change: RowChange | None) -> Row:
     return row.model_copy(
         update={
             "settings": merge(row.settings, change.settings),
+            "by_task": merge(row.by_task, change.by_task),
             "grid": {**row.grid, **change.grid},
             "seeds": change.seeds or row.seeds,
         }
@@ -184,7 +188,8 @@ def _standing_in(row: Row, stand_ins: Mapping[str, str]) -> Row:
         what.model_copy(update={"task": what.task and stand_ins.get(what.task, what.task)})
         for what in row.then
     )
-    return row.model_copy(update={"tasks": tasks, "then": then})
+    by_task = {stand_ins.get(task, task): own for task, own in row.by_task.items()}
+    return row.model_copy(update={"tasks": tasks, "then": then, "by_task": by_task})
 
 
 def read_recipe(path: Path) -> SweepRecipe:
