@@ -4,14 +4,17 @@ import json
 
 import pytest
 
+from prunus.errors import SettingError
 from prunus.search.method_settings import MethodSettings
+from prunus.search.sweep import SweepRecipe
 from prunus.search.sweep.library import named_recipe, recipe_names, recipes_folder
+from prunus.search.sweep.paper import PaperNumber
 from prunus.search.sweep.plan import outline
 from prunus.tasks.networks import build_network
 
 NAMES = recipe_names()
 SCALES = ("smoke", "cpu", "paper")
-SIZES = {"num_classes": 10, "image_size": 16, "channels": 3}
+SIZES = {"num_classes": 10, "image_size": 8, "channels": 1}
 
 
 def test_there_is_one_for_every_table_and_figure():
@@ -39,13 +42,13 @@ def test_a_recipe_expands_at_every_scale(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_methods_take_their_settings(name):
-    """All but the data: settings that only a method at work can refuse."""
+    """On any network: settings that only a method at work can refuse."""
     given = {}
     for scale in SCALES:
         for run in outline(named_recipe(name).at_scale(scale)):
             method = getattr(run.settings, "method", None)
             if method is not None:
-                network = "conv6" if method.get("select") == "all" else "resnet20"
+                network = "lenet" if method.get("select") == "all" else "digits_convnet"
                 given[json.dumps(method, sort_keys=True), network] = method
     for (_, network), method in given.items():
         own = {key: value for key, value in method.items() if key != "name"}
@@ -57,7 +60,8 @@ def test_what_table_1_of_the_paper_says():
     paper = named_recipe("table1").paper
     numbers = {(n.task, n.pick, n.row): n for n in paper.numbers}
     best = numbers["cifar10/resnet20", "best performing", "cs"]
-    assert (best.round, best.accuracy, best.kept, best.density) == (5, 91.54, 16.9, 0.169)
+    assert (best.round, best.accuracy, best.kept) == (5, 91.54, 16.9)
+    assert best.density == pytest.approx(0.169)
     sparsest = numbers["cifar10/vgg16", "sparsest matching", "cs"]
     assert (sparsest.round, sparsest.accuracy, sparsest.kept) == (5, 93.35, 1.7)
     assert len(numbers) == 14
@@ -96,6 +100,38 @@ def test_the_same_rates_for_imp():
     runs = {run.id: run for run in outline(named_recipe("figure9"))}
     copies = [run for run in runs.values() if run.takes == "rates"]
     assert len(copies) == 2 * 11 and {runs[run.needs].row for run in copies} == {"cs"}
+
+
+def test_settings_of_one_task_and_stand_ins():
+    recipe = named_recipe("table2").at_scale("smoke")
+    strengths = {
+        run.task: run.settings.method["penalty"] for run in outline(recipe) if run.row == "netslim"
+    }
+    assert strengths == {"digits/lenet": 1e-6, "digits/digits_convnet": 1e-5}
+    assert {n.task for n in recipe.paper.numbers} == set(recipe.tasks)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ({"row": "cs"}, "the nearest subnetwork needs kept or sparsity"),
+        ({"row": "cs", "kept": 5, "sparsity": 95}, "give one of them"),
+        ({"kept": 5}, "a number is of a row"),
+        ({"row": "cs", "kept": 105}, "less than or equal to 100"),
+    ],
+)
+def test_numbers_are_checked(number, message):
+    with pytest.raises(SettingError, match=message):
+        PaperNumber.parse({"task": "digits/lenet", **number})
+
+
+def test_a_stand_in_for_no_task():
+    content = named_recipe("figure6").model_dump()
+    content["scales"] = {"smoke": {"stand_ins": {"cifar10/resnet56": "digits/lenet"}}}
+    with pytest.raises(
+        SettingError, match=r"scales.smoke.stand_ins.*Did you mean 'cifar10/resnet20'"
+    ):
+        SweepRecipe.parse(content).at_scale("smoke")
 
 
 def test_the_folder_of_a_clone():
