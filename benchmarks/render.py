@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import methods_table as methods
+from keep_reproduced import picture_name
 from prunus.demo.experiment import Result
 from prunus.demo.output import demo_table, verdict
 from prunus.files import write_atomically
 from prunus.report import charts
+from prunus.report.beside import beside_table
 from prunus.report.summary import Group, summarise
 
 ROOT = Path(__file__).parent.parent
@@ -29,8 +31,9 @@ PAGES = (
     "docs/methods/budget.md",
     "docs/methods/comparison.md",
     "docs/sweeps.md",
+    "docs/reproduce.md",
 )
-REGION = re.compile(r"(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+REGION = re.compile(r"(<!-- results: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -101,6 +104,20 @@ def methods_table(kind: str) -> str:
     return markdown(*methods.accuracies(read("methods-cpu"), kind))
 
 
+def reproduced(name: str) -> str:
+    """A recipe that `keep_reproduced.py` has kept: ours beside the paper's, and the plots."""
+    if not (ROOT / "results" / f"{name}.json").exists():
+        return "(Not run yet.)"
+    content = read(name)
+    table = beside_table(content["comparisons"])
+    parts = [markdown(table.header, table.rows)]
+    for task in dict.fromkeys(point["task"] for point in content["points"]):
+        picture = picture_name(name, task)
+        if (ROOT / "docs" / "images" / picture).exists():
+            parts.append(f"![Accuracy against density, {task}](images/{picture})")
+    return "\n\n".join(parts)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gate-overhead": gate_overhead,
@@ -114,6 +131,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-lead": lambda: markdown(*methods.lead(read("methods-cpu"))),
     "methods-short": lambda: markdown(*methods.short(read("methods-cpu"))),
     "methods-dense": lambda: methods.dense(read("methods-cpu")),
+    "table1-cpu": lambda: reproduced("table1-cpu"),
+    "table2-cpu": lambda: reproduced("table2-cpu"),
     "budget-designs": lambda: markdown(*methods.designs(read("methods-cpu"))),
 }
 

@@ -47,6 +47,7 @@ def test_mnist_fits(name: str) -> None:
         ("resnet56", 853_018 + 2_752),
         ("vgg16", 20_035_018),
         ("vgg16-13", 14_724_042),
+        ("vgg16-quarter", 1_255_546),
         ("conv6", 2_262_602),
     ],
 )

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from prunus.cli import runs
 from prunus.cli.report import report
+from prunus.cli.reproduce import reproduce
 from prunus.cli.sweep import sweep
 from prunus.demo.settings import Settings
 from prunus.errors import PrunusError, PrunusWarning
@@ -21,7 +22,7 @@ app = App(
     help="Finds the small network inside a big one.",
     version=__version__,
 )
-for command in (runs.train, runs.search, runs.prune, runs.retrain, sweep, report):
+for command in (runs.train, runs.search, runs.prune, runs.retrain, sweep, reproduce, report):
     app.command(command)
 
 

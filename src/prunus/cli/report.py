@@ -79,7 +79,7 @@ def report(
             f"no runs with settings.yaml below {folder}: prunus train, search, prune, retrain and "
             "sweep make them"
         )
-    print(_make(found, folder, out, files))
+    print(make_report(found, folder, out, files))
 
 
 def _watch(folder: Path, out: Path, files: Files) -> None:
@@ -92,7 +92,7 @@ def _watch(folder: Path, out: Path, files: Files) -> None:
             if now != before:
                 before, began = now, time.monotonic()
                 found = _read(folder)
-                made = _make(found, folder, out, files, watching=True) if found.runs else ""
+                made = make_report(found, folder, out, files, watching=True) if found.runs else ""
                 text = made or f"No runs below {folder} yet."
                 if text != shown:  # curves change with every epoch, tables do not
                     print(text, flush=True)
@@ -122,7 +122,9 @@ def _read(folder: Path) -> Found:
     return read_runs(folder)
 
 
-def _make(found: Found, folder: Path, out: Path, files: Files, *, watching: bool = False) -> str:
+def make_report(
+    found: Found, folder: Path, out: Path, files: Files, *, watching: bool = False
+) -> str:
     """Write everything; the tables, and what was written, as text."""
     from prunus.files import write_atomically
     from prunus.report import export

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from prunus.errors import PrunusError, SettingError
 
 if TYPE_CHECKING:
-    from prunus.search.sweep import Progress
+    from prunus.search.sweep import Progress, SweepRecipe
 
 
 class SweepFailedError(PrunusError, RuntimeError):
@@ -58,27 +58,56 @@ def sweep(
     download
         Fetch missing data from its official place.
     """
-    from prunus.search.sweep import LocalExecutor, dask_executor, make_plan, read_recipe, run_sweep
+    from prunus.search.sweep import read_recipe
+
+    chosen = read_recipe(recipe).at_scale(scale)
+    do_runs(
+        chosen,
+        folder_for(chosen, scale) if out is None else out,
+        workers=workers,
+        threads=threads,
+        cluster=cluster,
+        dry_run=dry_run,
+        retry=retry,
+        download=download,
+    )
+
+
+def folder_for(recipe: SweepRecipe, scale: str | None) -> Path:
+    """Where a sweep goes unless somebody says otherwise."""
+    return Path("runs") / (recipe.name if scale is None else f"{recipe.name}-{scale}")
+
+
+def do_runs(
+    recipe: SweepRecipe,
+    out: Path,
+    *,
+    workers: int | None,
+    threads: int,
+    cluster: str | None,
+    dry_run: bool,
+    retry: bool,
+    download: bool,
+) -> None:
+    """Do the runs of a recipe, or list them; raises `SweepFailedError` if not all are finished."""
+    from prunus.search.sweep import LocalExecutor, dask_executor, make_plan, run_sweep
     from prunus.search.sweep import survey as look
     from prunus.search.sweep.display import Display
     from prunus.search.sweep.sweeping import sweep_file
 
     if cluster is not None and workers is not None:
         raise SettingError("--workers are processes on this machine: leave out, or --cluster")
-    chosen = read_recipe(recipe).at_scale(scale)
-    if out is None:
-        out = Path("runs") / (chosen.name if scale is None else f"{chosen.name}-{scale}")
-    plan = make_plan(chosen, out, fetch_missing=download)
+    plan = make_plan(recipe, out, fetch_missing=download)
     if dry_run:
-        _list(look(plan, sweep_file(chosen, out).failures()))
+        _list(look(plan, sweep_file(recipe, out).failures()))
         return
     with (
         LocalExecutor(workers, threads=threads, logs=out / "logs")
         if cluster is None
-        else dask_executor(cluster, chosen.resources)
+        else dask_executor(cluster, recipe.resources)
     ) as executor:
         runs = run_sweep(
-            chosen, out, executor, plan=plan, threads=threads, retry=retry, display=Display()
+            recipe, out, executor, plan=plan, threads=threads, retry=retry, display=Display()
         )
     _summarise(runs, out)
 

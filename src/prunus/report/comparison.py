@@ -19,6 +19,7 @@ from prunus.report.summary import Spread
 class Comparison:
     """One dense network, in all its seeds, and what is compared with it."""
 
+    task: str
     title: str
     """The task, and the settings too where there is more than one dense network of it."""
     dense: Spread | None
@@ -61,7 +62,12 @@ def comparisons(records: Sequence[Record]) -> list[Comparison]:
     tasks = list(dict.fromkeys(record.task for record in records))
     keys = sorted(about, key=lambda key: tasks.index(key[0]))
     return [
-        Comparison(_title(key, about), *_dense(dense.get(key, {})), lines(members.get(key, [])))
+        Comparison(
+            key[0],
+            _title(key, about),
+            *_dense(dense.get(key, {})),
+            lines(members.get(key, [])),
+        )
         for key in keys
     ]
 

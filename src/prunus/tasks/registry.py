@@ -12,7 +12,15 @@ from torch import nn
 
 from prunus.errors import SettingError
 from prunus.lookup import import_function, unknown
-from prunus.tasks.data import DATA_SETS, Data, DataOptions, load_data
+from prunus.tasks.data import (
+    DATA_SETS,
+    Data,
+    DataOptions,
+    Loader,
+    LoaderOptions,
+    SplitName,
+    load_data,
+)
 from prunus.tasks.networks import NETWORKS, build_network
 from prunus.tasks.recipes import RECIPES, Recipe
 
@@ -73,6 +81,30 @@ def load_task(
         return build_network(network, **sizes)
 
     return Task(name, data, build, recipe_for(data_name, network))
+
+
+def outline_task(name: str, *_args: object, **_options: object) -> Task:
+    """What can be known of the task `DATA/NETWORK` without its data: name, network and recipe.
+
+    Takes what `load_task` takes, to stand in its place where nothing is trained.
+    """
+    data_name, _, network = name.partition("/")
+    if data_name not in DATA_SETS:
+        raise unknown("data set", data_name, DATA_SETS)
+    if network not in NETWORKS:
+        raise unknown("network", network, NETWORKS)
+    return Task(name, _NoData(), NETWORKS[network], recipe_for(data_name, network))
+
+
+class _NoData:
+    num_classes = image_size = channels = 0
+    fingerprint = ""
+
+    def training(self, options: LoaderOptions, *, seed: int) -> Loader:
+        raise NotImplementedError
+
+    def evaluation(self, split: SplitName, options: LoaderOptions) -> Loader:
+        raise NotImplementedError
 
 
 def recipe_for(data: str, network: str) -> Recipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +17,8 @@ from prunus.search.settings_file import merge
 from prunus.search.sweep.grid import nested, points, shown
 from prunus.search.sweep.planned import Planned, load_cached
 from prunus.search.sweep.recipe import DENSE, Retraining, Row, SweepRecipe
+from prunus.tasks import Task
+from prunus.tasks.registry import outline_task
 
 _STAGE_OF_THE_TICKET = {"train": "training", "prune": "search"}
 _GIVEN_BY_THE_SWEEP = {
@@ -38,9 +40,20 @@ def make_plan(recipe: SweepRecipe, out: Path, *, fetch_missing: bool = False) ->
     return _Planner(recipe, out.resolve(), fetch_missing).plan()
 
 
+def outline(recipe: SweepRecipe) -> list[Planned]:
+    """The plan as far as it can be known without the data, for those who only want to look."""
+    return _Planner(recipe, Path("runs"), load=outline_task).plan()
+
+
 class _Planner:
-    def __init__(self, recipe: SweepRecipe, out: Path, fetch_missing: bool) -> None:
-        self.recipe, self.out, self.fetch_missing = recipe, out, fetch_missing
+    def __init__(
+        self,
+        recipe: SweepRecipe,
+        out: Path,
+        fetch_missing: bool = False,
+        load: Callable[..., Task] = load_cached,
+    ) -> None:
+        self.recipe, self.out, self.fetch_missing, self.load = recipe, out, fetch_missing, load
         self.found: dict[str, Planned] = {}
 
     def plan(self) -> list[Planned]:
@@ -56,7 +69,7 @@ class _Planner:
         return sorted(runs, key=lambda run: seeds.index(run.seed))
 
     def _check_row(self, row: Row, before: tuple[Row, ...]) -> None:
-        for task in row.tasks or ():
+        for task in (*(row.tasks or ()), *row.by_task):
             if task not in self.recipe.tasks:
                 raise unknown(f"task (of row {row.label!r})", task, self.recipe.tasks)
         searches = [other.label for other in before if other.command == "search"]
@@ -67,7 +80,7 @@ class _Planner:
 
     def _add_row(self, task: str, row: Row, seed: int) -> None:
         for point in points(row.grid):
-            own = merge(row.settings, nested(point))
+            own = merge(row.settings, row.by_task.get(task, {}), nested(point))
             if row.method is not None:
                 own = merge({"method": row.method}, own)
             given = self._given(row.command, task, own, seed, row.label)
@@ -208,9 +221,7 @@ class _Planner:
 
     def _resolve(self, command: str, given: Mapping[str, Any], label: str) -> RunSettings:
         try:
-            settings, _ = resolve(
-                command, given, load=load_cached, fetch_missing=self.fetch_missing
-            )
+            settings, _ = resolve(command, given, load=self.load, fetch_missing=self.fetch_missing)
         except PrunusError as error:
             raise SettingError(f"row {label!r}: {error}") from error
         if settings.engine.devices != 1 or settings.engine.nodes != 1:

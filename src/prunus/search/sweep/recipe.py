@@ -12,6 +12,7 @@ from prunus.errors import SettingError
 from prunus.lookup import unknown
 from prunus.schema import Schema
 from prunus.search.settings_file import merge, read_settings
+from prunus.search.sweep.paper import Paper
 
 DENSE = "dense"
 """The row of the baselines."""
@@ -73,6 +74,8 @@ class Row(Schema):
     method: Annotated[Settings | None, BeforeValidator(_named)] = None
     """Its name, or its name and settings."""
     settings: Settings = Field(default_factory=dict)
+    by_task: dict[str, Settings] = Field(default_factory=dict)
+    """Over `settings`, on one task only."""
     grid: Grid = Field(default_factory=dict)
     seeds: Seeds | None = None
     tasks: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
@@ -96,6 +99,7 @@ class RowChange(Schema):
     """What a scale changes in the rows of one label."""
 
     settings: Settings = Field(default_factory=dict)
+    by_task: dict[str, Settings] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     seeds: Seeds | None = None
 
@@ -104,6 +108,8 @@ class Scale(Schema):
     """What another budget changes in a recipe. Settings and grids are merged over the recipe's."""
 
     tasks: Tasks | None = None
+    stand_ins: dict[str, str] = Field(default_factory=dict)
+    """Task of the recipe -> the task that is done instead of it."""
     seeds: Seeds | None = None
     settings: Settings = Field(default_factory=dict)
     dense: Settings | bool | None = None
@@ -127,6 +133,8 @@ class SweepRecipe(Schema):
     """What a run needs of a worker of a cluster, such as `GPU: 1`."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     scales: dict[str, Settings] = Field(default_factory=dict)
+    paper: Paper | None = None
+    """What the paper says of the same experiment."""
 
     def at_scale(self, name: str | None) -> SweepRecipe:
         """This recipe with one of its scales applied; None leaves it as it is."""
@@ -143,9 +151,15 @@ class SweepRecipe(Schema):
             label: RowChange.parse(change, within=f"scales.{name}.rows.{label}")
             for label, change in scale.rows.items()
         }
+        for task in scale.stand_ins:
+            if task not in self.tasks:
+                raise unknown(f"task (of scales.{name}.stand_ins)", task, self.tasks)
+        rows = (_standing_in(row, scale.stand_ins) for row in self.rows)
         update: dict[str, Any] = {
             "settings": merge(self.settings, scale.settings),
-            "rows": tuple(_changed(row, changes.get(row.label)) for row in self.rows),
+            "tasks": {scale.stand_ins.get(task, task): own for task, own in self.tasks.items()},
+            "rows": tuple(_changed(row, changes.get(row.label)) for row in rows),
+            "paper": self.paper and self.paper.standing_in(scale.stand_ins),
         }
         for field in ("tasks", "seeds", "dense"):
             value = getattr(scale, field)
@@ -160,10 +174,22 @@ def _changed(row: Row, change: RowChange | None) -> Row:
     return row.model_copy(
         update={
             "settings": merge(row.settings, change.settings),
+            "by_task": merge(row.by_task, change.by_task),
             "grid": {**row.grid, **change.grid},
             "seeds": change.seeds or row.seeds,
         }
     )
+
+
+def _standing_in(row: Row, stand_ins: Mapping[str, str]) -> Row:
+    """The row with other tasks for those that something stands in for."""
+    tasks = row.tasks and tuple(stand_ins.get(task, task) for task in row.tasks)
+    then = tuple(
+        what.model_copy(update={"task": what.task and stand_ins.get(what.task, what.task)})
+        for what in row.then
+    )
+    by_task = {stand_ins.get(task, task): own for task, own in row.by_task.items()}
+    return row.model_copy(update={"tasks": tasks, "then": then, "by_task": by_task})
 
 
 def read_recipe(path: Path) -> SweepRecipe:

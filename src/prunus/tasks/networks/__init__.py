@@ -12,7 +12,7 @@ from prunus.tasks.networks.external import timm_model, torchvision_model
 from prunus.tasks.networks.resnet50 import resnet50
 from prunus.tasks.networks.resnet_cifar import cifar_resnet, resnet20, resnet56
 from prunus.tasks.networks.small import digits_convnet, lenet, mlp
-from prunus.tasks.networks.vgg import vgg16, vgg16_13
+from prunus.tasks.networks.vgg import vgg16, vgg16_13, vgg16_quarter
 from prunus.tasks.networks.vit import vit
 
 __all__ = ["NETWORKS", "build_network", "cifar_resnet"]
@@ -27,6 +27,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet56": resnet56,
     "vgg16": vgg16,
     "vgg16-13": vgg16_13,
+    "vgg16-quarter": vgg16_quarter,
     "vit": vit,
 }
 """Every network that has a name of its own."""

@@ -11,13 +11,19 @@ _SMALLEST_IMAGE = 2 ** (len(_WIDTHS) - 1)
 
 
 class Vgg(nn.Module):
-    """Five stages with max-pooling between them; `depths` counts the convolutions of each."""
+    """Five stages with max-pooling between them; `depths` counts the convolutions of each.
 
-    def __init__(self, depths: Sequence[int], *, num_classes: int, channels: int) -> None:
+    All are `narrower` so many times than in the paper.
+    """
+
+    def __init__(
+        self, depths: Sequence[int], *, num_classes: int, channels: int, narrower: int = 1
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         inputs = channels
-        for stage, (depth, width) in enumerate(zip(depths, _WIDTHS, strict=True)):
+        widths = [width // narrower for width in _WIDTHS]
+        for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
             if stage:
                 layers.append(nn.MaxPool2d(2))
             for _ in range(depth):
@@ -40,15 +46,22 @@ def vgg16(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
     return _vgg((2, 2, 4, 4, 4), num_classes, image_size, channels)
 
 
+def vgg16_quarter(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
+    """`vgg16` with a quarter of the channels: 1.25 million weights, fifteen times as fast."""
+    return _vgg((2, 2, 4, 4, 4), num_classes, image_size, channels, narrower=4)
+
+
 def vgg16_13(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
     """What most code calls VGG-16: 13 convolutions."""
     return _vgg((2, 2, 3, 3, 3), num_classes, image_size, channels)
 
 
-def _vgg(depths: Sequence[int], num_classes: int, image_size: int, channels: int) -> nn.Module:
+def _vgg(
+    depths: Sequence[int], num_classes: int, image_size: int, channels: int, narrower: int = 1
+) -> nn.Module:
     if image_size < _SMALLEST_IMAGE:
         raise SettingError(
             f"VGG halves its input four times, so images must measure at least "
             f"{_SMALLEST_IMAGE}x{_SMALLEST_IMAGE}, not {image_size}x{image_size}"
         )
-    return Vgg(depths, num_classes=num_classes, channels=channels)
+    return Vgg(depths, num_classes=num_classes, channels=channels, narrower=narrower)
