@@ -112,25 +112,28 @@ def _list() -> None:
 
 def _show(recipe: SweepRecipe, stand_ins: dict[str, str], scale: str, out: Path) -> None:
     from prunus.report import beside
-    from prunus.report.tables import task_reports
+    from prunus.report.comparison import comparisons
+    from prunus.report.runs import read_runs
     from prunus.tables import text_table
 
-    found = make_report(out, out, Files(csv=out / "selections.csv", svg=True))
-    if found is None or recipe.paper is None:
+    found = read_runs(out)
+    print(make_report(found, out, out, Files(csv=out / "selections.csv", svg=True)))
+    paper = recipe.paper
+    if paper is None:
         return
-    paper, reports = recipe.paper, task_reports(found.records)
+    ours = comparisons(found.records)
     print(f"\nBeside the paper: {paper.where}")
     for original, stand_in in stand_ins.items():
         print(f"({stand_in} stands in for the paper's {original}.)")
-    tables = []
-    if paper.numbers:
-        tables.append(beside.comparison_table(beside.comparisons(paper, reports)))
-    else:
-        tables.append(beside.points_table(reports))
+    tables = [
+        beside.pairs_table(beside.pairs(paper, ours))
+        if paper.numbers
+        else beside.points_table(ours)
+    ]
     if paper.blocks is not None:
         tables.append(beside.blocks_table(found.records, paper.blocks))
     for table in tables:
-        print(f"\n{text_table(table.header, table.rows)}")
+        print(f"\n{text_table(table.header, table.rows, table.left)}")
     print("\nThe paper says:", *(f"- {claim}" for claim in paper.claims), "", sep="\n")
     about = {
         "recipe": recipe.name,
@@ -138,5 +141,5 @@ def _show(recipe: SweepRecipe, stand_ins: dict[str, str], scale: str, out: Path)
         "description": recipe.description,
         "stand_ins": stand_ins,
     }
-    for path in beside.write_comparisons(out / f"{recipe.name}-{scale}", about, paper, reports):
+    for path in beside.write_pairs(out / f"{recipe.name}-{scale}", about, paper, ours):
         print(f"Comparison: {path}")

@@ -11,103 +11,89 @@ from pathlib import Path
 from typing import Any
 
 from prunus.files import write_atomically
+from prunus.report.comparison import Comparison
+from prunus.report.curves import Point, points
 from prunus.report.page import Table
-from prunus.report.runs import Record, as_text
-from prunus.report.selection import Line, Selection
-from prunus.report.summary import Spread
-from prunus.report.tables import TaskReport, round_range, spread
+from prunus.report.parameters import as_text
+from prunus.report.runs import Record
+from prunus.report.selection import cost_of
+from prunus.report.tables import spread
 from prunus.search.sweep.paper import Paper, PaperNumber
 from prunus.ticket import Ticket
 
-Comparison = dict[str, Any]
-"""One number of the paper and ours, as plain data; fractions of 1, None where there is none."""
+Pair = dict[str, Any]
+"""A number of the paper and ours, as plain data; fractions of 1, None where there is none."""
+
+_FIELDS = ["task", "subnetwork", "method", "paper_round", "paper_density", "paper_accuracy",
+           "round", "density", "density_deviation", "accuracy", "accuracy_deviation", "seeds",
+           "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
+_NEARLY_NONE = 1e-9
 
 
-def comparisons(paper: Paper, reports: Sequence[TaskReport]) -> list[Comparison]:
+def pairs(paper: Paper, ours: Sequence[Comparison]) -> list[Pair]:
     """Each number of the paper with what we found in its place, so far."""
-    by_task = {report.task: report for report in reports}
-    return [_compare(number, by_task.get(number.task)) for number in paper.numbers]
+    return [_pair(number, _on_task(number.task, ours)) for number in paper.numbers]
 
 
-def comparison_table(found: Sequence[Comparison]) -> Table:
-    """The comparisons for people, in per cent."""
+def pairs_table(found: Sequence[Pair]) -> Table:
+    """The pairs for people, in per cent."""
     header = ["task", "subnetwork", "method", "paper: round", "kept %", "accuracy %",
               "ours: round", "kept %", "accuracy %"]  # fmt: skip
     rows = [
         [
-            row["task"],
-            row["subnetwork"],
-            row["method"] or "",
-            str(row["paper_round"] or ""),
-            _percent(row["paper_density"], 1),
-            _percent(row["paper_accuracy"]),
-            row["round"] or "",
-            _percent(row["density"]) or "none",
-            _percent(row["accuracy"]),
+            pair["task"],
+            pair["subnetwork"],
+            pair["method"] or "",
+            str(pair["paper_round"] or ""),
+            _percent(pair["paper_density"], 1),
+            _percent(pair["paper_accuracy"]),
+            str(pair["round"] or ""),
+            _percent(pair["density"]) or "none",
+            _percent(pair["accuracy"]),
         ]
-        for row in found
+        for pair in found
     ]
     return Table(header, rows, left=frozenset({0, 1, 2}))
 
 
-def points_table(reports: Sequence[TaskReport]) -> Table:
-    """Every subnetwork, with means over seeds: what a figure of the paper draws."""
-    members: dict[tuple[str, str, str, str, str], list[tuple[Line, Record]]] = {}
-    for report in reports:
-        for line in report.lines:
-            for record in line.records:
-                key = (line.task, line.label, line.measure, as_text(record.parameters),
-                       str(record.round or ""))  # fmt: skip
-                members.setdefault(key, []).append((line, record))
-    rows = []
-    for key, found in members.items():
-        density = Spread.of([record.density for _, record in found])
-        accuracy = Spread.of([line.accuracy(record) for line, record in found])
-        rows.append([*key, spread(density, len(found)), spread(accuracy, len(found))])
+def points_table(ours: Sequence[Comparison]) -> Table:
+    """Every subnetwork, as means over seeds: what a figure of the paper draws."""
+    rows = [
+        [
+            comparison.title,
+            point.line.label,
+            point.line.measure,
+            as_text(point.parameters),
+            str(point.round or ""),
+            spread(point.density, len(point.records)),
+            spread(point.accuracy, len(point.records)),
+        ]
+        for comparison, point in _points(ours)
+    ]
     header = ["task", "method", "measured", "settings", "round", "kept %", "accuracy %"]
     return Table(header, rows, left=frozenset({0, 1, 2, 3}))
 
 
 def blocks_table(records: Sequence[Record], size: int) -> Table:
-    """What each subnetwork removes of blocks of `size` consecutive layers, in per cent."""
+    """What each search removed of blocks of `size` consecutive layers, in per cent."""
     rows = []
     for record in records:
         if record.ticket is not None and record.command == "search":
             layers = Ticket.load(record.ticket).mask.layers
             groups = [layers[start : start + size] for start in range(0, len(layers), size)]
             kept = [sum(n.kept for n in group) / sum(n.total for n in group) for group in groups]
-            label = f"{record.row}, seed {record.seed}, {record.stage}"
+            label = f"{record.row}, {record.stage}, seed {record.seed}"
             rows.append([label, *(_percent(1 - fraction) for fraction in kept)])
-    width = max((len(row) for row in rows), default=1)
+    width = max(map(len, rows), default=1)
     header = ["removed %", *(f"block {number}" for number in range(1, width))]
     return Table(header, [row + [""] * (width - len(row)) for row in rows])
 
 
-def points(reports: Sequence[TaskReport]) -> list[dict[str, Any]]:
-    """Every subnetwork that was measured, as plain data."""
-    return [
-        {
-            "task": line.task,
-            "method": line.row,
-            "measured": line.measure,
-            "parameters": as_text(record.parameters),
-            "seed": record.seed,
-            "round": record.round,
-            "density": record.density,
-            "accuracy": line.accuracy(record),
-            "search_epochs": record.epochs,
-        }
-        for report in reports
-        for line in report.lines
-        for record in line.records
-    ]
-
-
-def write_comparisons(
-    stem: Path, about: Mapping[str, Any], paper: Paper, reports: Sequence[TaskReport]
+def write_pairs(
+    stem: Path, about: Mapping[str, Any], paper: Paper, ours: Sequence[Comparison]
 ) -> list[Path]:
-    """The comparisons as `STEM.csv`; with all points and claims as `STEM.json`."""
-    found = comparisons(paper, reports)
+    """The pairs as `STEM.csv`; with claims and every subnetwork as `STEM.json`."""
+    found = pairs(paper, ours)
     text = io.StringIO()
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
@@ -116,8 +102,8 @@ def write_comparisons(
         **about,
         "where": paper.where,
         "claims": paper.claims,
-        "comparisons": found,
-        "points": points(reports),
+        "pairs": found,
+        "points": [_plain(comparison, point) for comparison, point in _points(ours)],
     }
     return [
         write_atomically(stem.with_name(f"{stem.name}.csv"), text.getvalue()),
@@ -125,14 +111,42 @@ def write_comparisons(
     ]
 
 
-_FIELDS = ["task", "subnetwork", "method", "paper_round", "paper_density", "paper_accuracy",
-           "round", "density", "density_deviation", "accuracy", "accuracy_deviation", "seeds",
-           "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
+def _on_task(task: str, ours: Sequence[Comparison]) -> Comparison | None:
+    """A title begins with the task."""
+    return next((c for c in ours if c.title.split(", ")[0] == task), None)
 
 
-def _compare(number: PaperNumber, report: TaskReport | None) -> Comparison:
-    row: Comparison = dict.fromkeys(_FIELDS)
-    row |= {
+def _points(ours: Sequence[Comparison]) -> list[tuple[Comparison, Point]]:
+    return [(c, point) for c in ours for line in c.lines for point in points(line)]
+
+
+def _plain(comparison: Comparison, point: Point) -> dict[str, Any]:
+    return {
+        "task": comparison.title,
+        "method": point.line.label,
+        "measured": point.line.measure,
+        "settings": as_text(point.parameters),
+        **_numbers(point),
+    }
+
+
+def _numbers(point: Point) -> dict[str, Any]:
+    cost = cost_of(point)
+    return {
+        "round": point.round,
+        "density": point.density.mean,
+        "density_deviation": point.density.deviation,
+        "accuracy": point.accuracy.mean,
+        "accuracy_deviation": point.accuracy.deviation,
+        "seeds": len(point.records),
+        "search_epochs_sequential": cost.sequential,
+        "search_epochs_parallel": cost.parallel,
+    }
+
+
+def _pair(number: PaperNumber, ours: Comparison | None) -> Pair:
+    pair: Pair = dict.fromkeys(_FIELDS)
+    pair |= {
         "task": number.task,
         "subnetwork": number.pick,
         "method": number.row,
@@ -140,51 +154,32 @@ def _compare(number: PaperNumber, report: TaskReport | None) -> Comparison:
         "paper_density": number.density,
         "paper_accuracy": None if number.accuracy is None else number.accuracy / 100,
     }
-    if report is None:
-        return row
-    if number.pick == "dense":
-        if report.dense is not None:
-            row |= {
-                "density": 1.0,
-                "accuracy": report.dense.mean,
-                "accuracy_deviation": report.dense.deviation,
-                "seeds": report.dense_seeds,
-            }
-        return row
-    ours = _ours(number, report)
-    if ours is not None:
-        row |= {
-            "round": round_range(ours.rounds),
-            "density": ours.density.mean,
-            "density_deviation": ours.density.deviation,
-            "accuracy": ours.accuracy.mean,
-            "accuracy_deviation": ours.accuracy.deviation,
-            "seeds": len(ours.picks),
-            "search_epochs_sequential": ours.cost.sequential,
-            "search_epochs_parallel": ours.cost.parallel,
+    if ours is None:
+        return pair
+    if number.pick != "dense":
+        point = _ours(number, ours)
+        return pair if point is None else pair | _numbers(point)
+    if ours.dense is not None:
+        pair |= {
+            "density": 1.0,
+            "accuracy": ours.dense.mean,
+            "accuracy_deviation": ours.dense.deviation,
+            "seeds": ours.dense_seeds,
         }
-    return row
+    return pair
 
 
-def _ours(number: PaperNumber, report: TaskReport) -> Selection | None:
+def _ours(number: PaperNumber, ours: Comparison) -> Point | None:
     if number.pick != "nearest":
         wanted = (number.pick, number.row)
-        return next((s for rule, line, s in report.named if (rule, line.row) == wanted), None)
-    line = next((line for line in report.lines if line.row == number.row), None)
-    return None if line is None else _nearest(line, number)
-
-
-def _nearest(line: Line, number: PaperNumber) -> Selection | None:
-    """For each seed the subnetwork whose density is nearest, as a ratio."""
-    assert number.density is not None
-
-    def distance(record: Record) -> float:
-        return abs(log(max(record.density, 1e-9) / max(number.density or 0.0, 1e-9)))
-
-    picks = {
-        seed: min((r for r in line.records if r.seed == seed), key=distance) for seed in line.seeds
-    }
-    return Selection(line, "nearest", picks)
+        return next((p for rule, line, p in ours.picks if (rule, line.row) == wanted), None)
+    density = max(number.density or 0.0, _NEARLY_NONE)
+    near = [point for line in ours.lines if line.row == number.row for point in points(line)]
+    return min(
+        near,
+        key=lambda p: abs(log(max(p.density.mean, _NEARLY_NONE) / density)),
+        default=None,
+    )
 
 
 def _percent(value: float | None, digits: int = 2) -> str:

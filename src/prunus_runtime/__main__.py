@@ -1,0 +1,81 @@
+"""The command `python -m prunus_runtime`: run, describe and serve deployed networks."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from prunus_runtime import arrays, deployed, file
+from prunus_runtime.atomic import write_atomically
+from prunus_runtime.measures import measure
+from prunus_runtime.serve import Server
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; 0 if it went well."""
+    options = _parser().parse_args(arguments)
+    try:
+        {"run": run, "info": info, "serve": serve}[options.command](options)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Outputs for the images of one file."""
+    output = deployed.load(options.model, options.threads)(
+        arrays.from_npy(options.input.read_bytes())
+    )
+    if options.output:
+        write_atomically(options.output, arrays.to_npy(output))
+    else:
+        np.savetxt(sys.stdout, output.reshape(len(output), -1), "%.6g")
+
+
+def info(options: argparse.Namespace) -> None:
+    """What is in the file, without running it."""
+    measures = measure(file.load(options.model))
+    size = options.model.stat().st_size
+    print(measures)
+    print(
+        f"\nfile: {size:,} bytes, {measures.dense_bytes / size:.1f} times smaller "
+        f"than {measures.parameters:,} parameters in float32"
+    )
+
+
+def serve(options: argparse.Namespace) -> None:
+    """An HTTP server, until it is interrupted."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    network = deployed.load(options.model, options.threads)
+    with Server(network, options.host, options.port) as server:
+        host, port = server.server_address[:2]
+        print(f"{network!r} at http://{host!s}:{port}", flush=True)
+        server.serve_forever()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m prunus_runtime", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, function in (("run", run), ("info", info), ("serve", serve)):
+        command = commands.add_parser(name, help=function.__doc__, description=function.__doc__)
+        command.add_argument("model", type=Path, help="a file that `prunus deploy` wrote")
+        if name != "info":
+            command.add_argument("--threads", type=int, help="by default one for each processor")
+        if name == "run":
+            command.add_argument("input", type=Path, help="images, float32, as .npy")
+            command.add_argument("output", type=Path, nargs="?", help=".npy; default: print")
+        if name == "serve":
+            command.add_argument("--host", default="127.0.0.1")
+            command.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

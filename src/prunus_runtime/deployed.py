@@ -1,0 +1,97 @@
+"""A deployed network: something to call."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from prunus_runtime import file, reference
+from prunus_runtime.errors import FallbackWarning, InputError
+from prunus_runtime.graph import Array, Graph, Shape
+from prunus_runtime.measures import Measures, measure
+from prunus_runtime.shapes import shapes
+
+
+class Deployed:
+    """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n.
+
+    numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; they
+    take turns, and each call uses `threads` threads (by default as many as there are processors).
+    `backend` says what runs it: `native` and the instructions it uses, or `reference`.
+    """
+
+    def __init__(self, graph: Graph, threads: int | None = None) -> None:
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise InputError(f"threads is {threads!r}, not a positive integer")
+        known = shapes(graph)
+        self.graph = graph
+        self.input_shape: Shape = graph.input_shape
+        self.output_shape: Shape = known[graph.output]
+        self._run, self.backend = _engine(graph, threads)
+        self._turn = Lock()
+
+    def __call__(self, x: Any) -> Any:
+        """The output, of shape (n, *output_shape)."""
+        if not hasattr(x, "detach"):
+            return self._checked_run(x)
+        try:
+            array = x.detach().cpu().numpy()
+        except TypeError as error:  # numpy has no bfloat16
+            raise InputError(f"the input cannot become a numpy array: {error}") from None
+        return x.new_tensor(self._checked_run(array))
+
+    def _checked_run(self, x: object) -> Array:
+        if not isinstance(x, np.ndarray):
+            raise InputError(
+                f"the input is a {type(x).__name__}, not a numpy array or torch tensor"
+            )
+        if x.dtype != np.float32:
+            raise InputError(f"the input is of {x.dtype}; make it float32, as the network is")
+        if x.shape[1:] != self.input_shape or x.ndim == 0:
+            wanted = f"(n, {', '.join(map(str, self.input_shape))})"
+            hint = "; for one image, add the batch: x[None]" if x.shape == self.input_shape else ""
+            raise InputError(f"the input has shape {x.shape}, not {wanted}{hint}")
+        if len(x) == 0:
+            return np.zeros((0, *self.output_shape), np.float32)
+        with self._turn:
+            return self._run(np.ascontiguousarray(x))
+
+    def measures(self) -> Measures:
+        """Weights, kept weights and multiply-adds, of each layer and in all."""
+        return measure(self.graph)
+
+    def save(self, path: str | os.PathLike[str], store: str = "fp32") -> Path:
+        """Write the network to one file; `store` rounds its weights: `fp32`, `fp16` or `int8`."""
+        return file.save(self.graph, path, store)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.input_shape} -> {self.output_shape}"
+        return f"Deployed({sizes}, {len(self.graph.operations)} operations, {self.backend})"
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Deployed:
+    """The deployed network in the file at `path`; `RuntimeFileError` if there is none."""
+    return Deployed(file.load(path), threads)
+
+
+def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Array], Array], str]:
+    from prunus_runtime import native  # not needed to read or write files
+
+    if native.available():
+        from prunus_runtime.executor import Network
+
+        network = Network(graph, threads=threads)
+        return network, f"native {network.isa}"
+    warnings.warn(
+        f"The network runs with numpy alone, far more slowly than it could: {native.why_not()}",
+        FallbackWarning,
+        stacklevel=4,
+    )
+    return partial(reference.run, graph), "reference"
