@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 
 def picture_name(name: str, task: str) -> str:
     """The plot of a task in docs/images; as `prunus report` names it, after the recipe's name."""
-    task = re.sub(r"[^\w.-]+", "-", task)
-    return f"{name}-{task}.svg"
+    plain = re.sub(r"[^\w.-]+", "-", task)
+    return f"{name}-{plain}.svg"
 
 
 def keep(folder: Path, root: Path = ROOT) -> None:

@@ -20,7 +20,7 @@ from prunus.demo.experiment import Result
 from prunus.demo.output import demo_table, verdict
 from prunus.files import write_atomically
 from prunus.report import charts
-from prunus.report.beside import beside_table
+from prunus.report.beside import pairs_table
 from prunus.report.summary import Group, summarise
 
 ROOT = Path(__file__).parent.parent
@@ -109,7 +109,7 @@ def reproduced(name: str) -> str:
     if not (ROOT / "results" / f"{name}.json").exists():
         return "(Not run yet.)"
     content = read(name)
-    table = beside_table(content["comparisons"])
+    table = pairs_table(content["pairs"])
     parts = [markdown(table.header, table.rows)]
     for task in dict.fromkeys(point["task"] for point in content["points"]):
         picture = picture_name(name, task)

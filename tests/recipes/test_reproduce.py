@@ -66,8 +66,8 @@ def test_smoke_then_again(cli, name):
     assert result["where"] in output and result["points"]
     assert all(0 < point["density"] <= 1 for point in result["points"])
     rows = list(csv.DictReader((out / f"{name}-smoke.csv").open()))
-    assert len(rows) == len(result["comparisons"])
-    for row in result["comparisons"]:
+    assert len(rows) == len(result["pairs"])
+    for row in result["pairs"]:
         if row["subnetwork"] in ("dense", "best performing", "nearest"):
             assert row["accuracy"] is not None
     assert (out / "report.html").is_file() and (out / "selections.csv").is_file()

@@ -118,17 +118,18 @@ def _show(recipe: SweepRecipe, stand_ins: dict[str, str], scale: str, out: Path)
 
     found = read_runs(out)
     print(make_report(found, out, out, Files(csv=out / "selections.csv", svg=True)))
-    if recipe.paper is None:
+    paper = recipe.paper
+    if paper is None:
         return
-    paper, reports = recipe.paper, comparisons(found.records)
+    ours = comparisons(found.records)
     print(f"\nBeside the paper: {paper.where}")
     for original, stand_in in stand_ins.items():
         print(f"({stand_in} stands in for the paper's {original}.)")
-    tables = []
-    if paper.numbers:
-        tables.append(beside.beside_table(beside.beside_paper(paper, reports)))
-    else:
-        tables.append(beside.points_table(reports))
+    tables = [
+        beside.pairs_table(beside.pairs(paper, ours))
+        if paper.numbers
+        else beside.points_table(ours)
+    ]
     if paper.blocks is not None:
         tables.append(beside.blocks_table(found.records, paper.blocks))
     for table in tables:
@@ -140,5 +141,5 @@ def _show(recipe: SweepRecipe, stand_ins: dict[str, str], scale: str, out: Path)
         "description": recipe.description,
         "stand_ins": stand_ins,
     }
-    for path in beside.write_beside(out / f"{recipe.name}-{scale}", about, paper, reports):
+    for path in beside.write_pairs(out / f"{recipe.name}-{scale}", about, paper, ours):
         print(f"Comparison: {path}")

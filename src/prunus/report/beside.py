@@ -21,99 +21,79 @@ from prunus.report.tables import spread
 from prunus.search.sweep.paper import Paper, PaperNumber
 from prunus.ticket import Ticket
 
-Row = dict[str, Any]
-"""One number of the paper and ours, as plain data; fractions of 1, None where there is none."""
+Pair = dict[str, Any]
+"""A number of the paper and ours, as plain data; fractions of 1, None where there is none."""
+
+_FIELDS = ["task", "subnetwork", "method", "paper_round", "paper_density", "paper_accuracy",
+           "round", "density", "density_deviation", "accuracy", "accuracy_deviation", "seeds",
+           "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
+_NEARLY_NONE = 1e-9
 
 
-def beside_paper(paper: Paper, reports: Sequence[Comparison]) -> list[Row]:
+def pairs(paper: Paper, ours: Sequence[Comparison]) -> list[Pair]:
     """Each number of the paper with what we found in its place, so far."""
-    by_task = {report.task: report for report in reports}
-    return [_compare(number, by_task.get(number.task)) for number in paper.numbers]
+    return [_pair(number, _on_task(number.task, ours)) for number in paper.numbers]
 
 
-def beside_table(found: Sequence[Row]) -> Table:
-    """The same for people, in per cent."""
+def pairs_table(found: Sequence[Pair]) -> Table:
+    """The pairs for people, in per cent."""
     header = ["task", "subnetwork", "method", "paper: round", "kept %", "accuracy %",
               "ours: round", "kept %", "accuracy %"]  # fmt: skip
     rows = [
         [
-            row["task"],
-            row["subnetwork"],
-            row["method"] or "",
-            str(row["paper_round"] or ""),
-            _percent(row["paper_density"], 1),
-            _percent(row["paper_accuracy"]),
-            str(row["round"] or ""),
-            _percent(row["density"]) or "none",
-            _percent(row["accuracy"]),
+            pair["task"],
+            pair["subnetwork"],
+            pair["method"] or "",
+            str(pair["paper_round"] or ""),
+            _percent(pair["paper_density"], 1),
+            _percent(pair["paper_accuracy"]),
+            str(pair["round"] or ""),
+            _percent(pair["density"]) or "none",
+            _percent(pair["accuracy"]),
         ]
-        for row in found
+        for pair in found
     ]
     return Table(header, rows, left=frozenset({0, 1, 2}))
 
 
-def points_table(reports: Sequence[Comparison]) -> Table:
-    """Every subnetwork, with means over seeds: what a figure of the paper draws."""
-    rows = []
-    for report in reports:
-        for line in report.lines:
-            for point in points(line):
-                seeds = len(point.records)
-                rows.append(
-                    [
-                        report.task,
-                        line.row,
-                        line.measure,
-                        as_text(point.parameters),
-                        str(point.round or ""),
-                        spread(point.density, seeds),
-                        spread(point.accuracy, seeds),
-                    ]
-                )
+def points_table(ours: Sequence[Comparison]) -> Table:
+    """Every subnetwork, as means over seeds: what a figure of the paper draws."""
+    rows = [
+        [
+            comparison.title,
+            point.line.label,
+            point.line.measure,
+            as_text(point.parameters),
+            str(point.round or ""),
+            spread(point.density, len(point.records)),
+            spread(point.accuracy, len(point.records)),
+        ]
+        for comparison, point in _points(ours)
+    ]
     header = ["task", "method", "measured", "settings", "round", "kept %", "accuracy %"]
     return Table(header, rows, left=frozenset({0, 1, 2, 3}))
 
 
 def blocks_table(records: Sequence[Record], size: int) -> Table:
-    """What each subnetwork removes of blocks of `size` consecutive layers, in per cent."""
+    """What each search removed of blocks of `size` consecutive layers, in per cent."""
     rows = []
     for record in records:
         if record.ticket is not None and record.command == "search":
             layers = Ticket.load(record.ticket).mask.layers
             groups = [layers[start : start + size] for start in range(0, len(layers), size)]
             kept = [sum(n.kept for n in group) / sum(n.total for n in group) for group in groups]
-            label = f"{record.row}, seed {record.seed}, {record.stage}"
+            label = f"{record.row}, {record.stage}, seed {record.seed}"
             rows.append([label, *(_percent(1 - fraction) for fraction in kept)])
-    width = max((len(row) for row in rows), default=1)
+    width = max(map(len, rows), default=1)
     header = ["removed %", *(f"block {number}" for number in range(1, width))]
     return Table(header, [row + [""] * (width - len(row)) for row in rows])
 
 
-def all_points(reports: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Every subnetwork that was measured, as plain data."""
-    return [
-        {
-            "task": report.task,
-            "method": line.row,
-            "measured": line.measure,
-            "parameters": as_text(record.parameters),
-            "seed": record.seed,
-            "round": record.round,
-            "density": record.density,
-            "accuracy": line.accuracy(record),
-            "search_epochs": record.epochs,
-        }
-        for report in reports
-        for line in report.lines
-        for record in line.records
-    ]
-
-
-def write_beside(
-    stem: Path, about: Mapping[str, Any], paper: Paper, reports: Sequence[Comparison]
+def write_pairs(
+    stem: Path, about: Mapping[str, Any], paper: Paper, ours: Sequence[Comparison]
 ) -> list[Path]:
-    """The numbers as `STEM.csv`; with all points and claims as `STEM.json`."""
-    found = beside_paper(paper, reports)
+    """The pairs as `STEM.csv`; with claims and every subnetwork as `STEM.json`."""
+    found = pairs(paper, ours)
     text = io.StringIO()
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
@@ -122,8 +102,8 @@ def write_beside(
         **about,
         "where": paper.where,
         "claims": paper.claims,
-        "comparisons": found,
-        "points": all_points(reports),
+        "pairs": found,
+        "points": [_plain(comparison, point) for comparison, point in _points(ours)],
     }
     return [
         write_atomically(stem.with_name(f"{stem.name}.csv"), text.getvalue()),
@@ -131,14 +111,41 @@ def write_beside(
     ]
 
 
-_FIELDS = ["task", "subnetwork", "method", "paper_round", "paper_density", "paper_accuracy",
-           "round", "density", "density_deviation", "accuracy", "accuracy_deviation", "seeds",
-           "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
+def _on_task(task: str, ours: Sequence[Comparison]) -> Comparison | None:
+    return next((c for c in ours if c.task == task), None)
 
 
-def _compare(number: PaperNumber, report: Comparison | None) -> Row:
-    row: Row = dict.fromkeys(_FIELDS)
-    row |= {
+def _points(ours: Sequence[Comparison]) -> list[tuple[Comparison, Point]]:
+    return [(c, point) for c in ours for line in c.lines for point in points(line)]
+
+
+def _plain(comparison: Comparison, point: Point) -> dict[str, Any]:
+    return {
+        "task": comparison.title,
+        "method": point.line.label,
+        "measured": point.line.measure,
+        "settings": as_text(point.parameters),
+        **_numbers(point),
+    }
+
+
+def _numbers(point: Point) -> dict[str, Any]:
+    cost = cost_of(point)
+    return {
+        "round": point.round,
+        "density": point.density.mean,
+        "density_deviation": point.density.deviation,
+        "accuracy": point.accuracy.mean,
+        "accuracy_deviation": point.accuracy.deviation,
+        "seeds": len(point.records),
+        "search_epochs_sequential": cost.sequential,
+        "search_epochs_parallel": cost.parallel,
+    }
+
+
+def _pair(number: PaperNumber, ours: Comparison | None) -> Pair:
+    pair: Pair = dict.fromkeys(_FIELDS)
+    pair |= {
         "task": number.task,
         "subnetwork": number.pick,
         "method": number.row,
@@ -146,45 +153,32 @@ def _compare(number: PaperNumber, report: Comparison | None) -> Row:
         "paper_density": number.density,
         "paper_accuracy": None if number.accuracy is None else number.accuracy / 100,
     }
-    if report is None:
-        return row
-    if number.pick == "dense":
-        if report.dense is not None:
-            row |= {
-                "density": 1.0,
-                "accuracy": report.dense.mean,
-                "accuracy_deviation": report.dense.deviation,
-                "seeds": report.dense_seeds,
-            }
-        return row
-    ours = _ours(number, report)
-    if ours is not None:
-        cost = cost_of(ours)
-        row |= {
-            "round": ours.round,
-            "density": ours.density.mean,
-            "density_deviation": ours.density.deviation,
-            "accuracy": ours.accuracy.mean,
-            "accuracy_deviation": ours.accuracy.deviation,
-            "seeds": len(ours.records),
-            "search_epochs_sequential": cost.sequential,
-            "search_epochs_parallel": cost.parallel,
+    if ours is None:
+        return pair
+    if number.pick != "dense":
+        point = _ours(number, ours)
+        return pair if point is None else pair | _numbers(point)
+    if ours.dense is not None:
+        pair |= {
+            "density": 1.0,
+            "accuracy": ours.dense.mean,
+            "accuracy_deviation": ours.dense.deviation,
+            "seeds": ours.dense_seeds,
         }
-    return row
+    return pair
 
 
-def _ours(number: PaperNumber, report: Comparison) -> Point | None:
+def _ours(number: PaperNumber, ours: Comparison) -> Point | None:
     if number.pick != "nearest":
         wanted = (number.pick, number.row)
-        return next((p for rule, line, p in report.picks if (rule, line.row) == wanted), None)
-    found = [p for line in report.lines if line.row == number.row for p in points(line)]
-    return min(found, key=lambda point: _distance(point, number), default=None)
-
-
-def _distance(point: Point, number: PaperNumber) -> float:
-    """Between densities, as a ratio."""
-    assert number.density is not None
-    return abs(log(max(point.density.mean, 1e-9) / max(number.density, 1e-9)))
+        return next((p for rule, line, p in ours.picks if (rule, line.row) == wanted), None)
+    density = max(number.density or 0.0, _NEARLY_NONE)
+    near = [point for line in ours.lines if line.row == number.row for point in points(line)]
+    return min(
+        near,
+        key=lambda p: abs(log(max(p.density.mean, _NEARLY_NONE) / density)),
+        default=None,
+    )
 
 
 def _percent(value: float | None, digits: int = 2) -> str:
