@@ -98,13 +98,13 @@ def _cell(cell: dict[str, float], target: float, kind: str, best: float) -> str:
     return f"{text} (at {100 * cell['density']:.1f} %)" if off else text
 
 
-def lead(content: dict[str, Any]) -> Table:
-    """The best form of CS beside the best rival that had as many epochs, fine-tuned."""
+def lead(content: dict[str, Any], kind: str) -> Table:
+    """The best form of CS beside the best rival that had as many epochs."""
     cells = averaged(content)
     rows = []
     for group, title in ((ONE_ROUND, "one"), (ROUNDS, "five")):
         for target in content["targets"]:
-            scores = {r: _competing(cells.get((r, target)), target, "fine_tuned") for r in group}
+            scores = {r: _competing(cells.get((r, target)), target, kind) for r in group}
             ours = max((r for r in group if r in FORMS_OF_CS), key=lambda r: scores[r])
             rival = max((r for r in group if r not in FORMS_OF_CS), key=lambda r: scores[r])
             if scores[ours] and scores[rival]:
