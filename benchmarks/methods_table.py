@@ -155,18 +155,28 @@ def designs(content: dict[str, Any]) -> Table:
 
 def plot(content: dict[str, Any], kind: str) -> alt.HConcatChart:
     """Accuracy against density: methods of one round on the left, of several on the right."""
-    cells = averaged(content)
-    values = [cell[kind] for cell in cells.values() if kind in cell]
+    cells, epochs = averaged(content), content["scale"]["epochs"]
+    once, often = cells["dense", 1.0]["searched"], cells["dense-rounds", 1.0]["searched"]
+    values = [often, *(cell[kind] for cell in cells.values() if kind in cell)]
     limits = [100 * min(values) - 1, 100 * max(values) + 1]
     panels = [
-        _panel(cells, kind, group, limits).properties(title=title)
-        for group, title in ((ONE_ROUND, "one round"), (ROUNDS, "five rounds"))
+        _panel(cells, kind, group, limits, levels).properties(
+            title=alt.Title(title, subtitle=f"dashed: dense, {dense} epochs")
+        )
+        for group, title, levels, dense in (
+            (ONE_ROUND, "one round", [once], epochs),
+            (ROUNDS, "five rounds", [once, often], f"{epochs} and 5 x {epochs}"),
+        )
     ]
     return alt.hconcat(*panels).resolve_scale(color="independent", shape="independent")
 
 
 def _panel(
-    cells: Cells, kind: str, group: dict[str, str], limits: Sequence[float]
+    cells: Cells,
+    kind: str,
+    group: dict[str, str],
+    limits: Sequence[float],
+    levels: Sequence[float],
 ) -> alt.LayerChart:
     points = [
         {"method": label, "density": 100 * cell["density"], "accuracy": 100 * cell[kind]}
@@ -175,6 +185,7 @@ def _panel(
         if name == row and kind in cell
     ]
     names = list(group.values())
+    legend = alt.Legend(values=[name for name in names if any(p["method"] == name for p in points)])
     base = alt.Chart(alt.Data(values=points)).encode(
         x=alt.X(
             "density:Q",
@@ -188,15 +199,16 @@ def _panel(
             scale=alt.Scale(domain=limits, nice=False, zero=False),
         ),
         color=alt.Color(
-            "method:N", title=None, scale=alt.Scale(domain=names, range=COLOURS[: len(names)])
+            "method:N",
+            title=None,
+            scale=alt.Scale(domain=names, range=COLOURS[: len(names)]),
+            legend=legend,
         ),
     )
-    shape = alt.Shape("method:N", title=None, scale=alt.Scale(domain=names))
-    dense_kind = "fine_tuned" if kind == "fine_tuned" else "searched"
-    level = [{"accuracy": 100 * cells["dense", 1.0][dense_kind]}]
-    rule = alt.Chart(alt.Data(values=level)).mark_rule(strokeDash=[2, 2], color="#666666")
+    shape = alt.Shape("method:N", title=None, scale=alt.Scale(domain=names), legend=legend)
+    dense = alt.Data(values=[{"accuracy": 100 * level} for level in levels])
     return alt.layer(
         base.mark_line(strokeWidth=2),
         base.mark_point(size=60, filled=True, opacity=1).encode(shape=shape),
-        rule.encode(y="accuracy:Q"),
+        alt.Chart(dense).mark_rule(strokeDash=[2, 2], color="#666666").encode(y="accuracy:Q"),
     ).properties(width=330, height=340)
