@@ -1,0 +1,61 @@
+"""Runs a graph with the native core."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+
+from prunus_runtime.errors import InputError
+from prunus_runtime.graph import Array, Graph
+from prunus_runtime.native import Table, choose_isa, lanes
+from prunus_runtime.plan import make_plan
+from prunus_runtime.shapes import shapes
+
+
+class Network:
+    """A graph ready to run: `network(x)` for a float32 array of shape (n, *input_shape).
+
+    `threads` share the work (as many as this process may use, if None); `isa` forces an instruction
+    set. Calls from several threads at once are safe.
+    """
+
+    def __init__(self, graph: Graph, *, threads: int | None = None, isa: str | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads is {threads}; it must be at least 1")
+        self.graph = graph
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self.isa = choose_isa(isa)
+        self._shapes = shapes(graph)
+        self._tables: dict[bool, Table] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, x: Array) -> Array:
+        """The network's output for each image of `x`."""
+        expected = self.graph.input_shape
+        if x.ndim != len(expected) + 1 or x.shape[1:] != expected:
+            raise InputError(
+                f"the input has shape {x.shape}; this network takes (images, "
+                f"{', '.join(map(str, expected))})"
+            )
+        x = np.ascontiguousarray(x, np.float32)
+        y = np.empty((len(x), *self._shapes[self.graph.output]), np.float32)
+        wide = lanes(self.isa)
+        across = len(x) - len(x) % wide
+        if len(x) % wide > wide // 2:
+            across = len(x)
+        if across:
+            self._table(True).run(x[:across], y[:across], self.threads)
+        if across < len(x):
+            self._table(False).run(x[across:], y[across:], self.threads)
+        return y
+
+    def _table(self, across: bool) -> Table:
+        with self._lock:
+            if across not in self._tables:
+                self._tables[across] = make_plan(
+                    *(self.graph, self._shapes),
+                    **{"isa": self.isa, "across": across, "threads": self.threads},
+                )
+            return self._tables[across]

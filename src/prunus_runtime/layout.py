@@ -1,0 +1,154 @@
+"""Where values lie: planes with zeros around them for what reads them, in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from prunus_runtime.graph import Shape
+
+ALIGN = 16
+"""Floats in a cache line."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """`Value` of `native/table.h`: element (c, y, x) is at offset + c*plane + y*pitch + x*lanes."""
+
+    offset: int
+    plane: int
+    pitch: int
+    lead: int
+    tail: int
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Floats from `lead` on."""
+        return self.lead + self.channels * self.plane
+
+    def channels_from(self, start: int, count: int, step: int = 1) -> Value:
+        """A view of some of the channels."""
+        offset = self.offset + start * self.plane
+        lead = self.lead if start == 0 else 0
+        return replace(
+            self, offset=offset, plane=self.plane * step, channels=count, lead=lead
+        )
+
+    def as_planes(self, shape: Shape, lanes: int) -> Value:
+        """A view of a compact vector of features as planes, one right after the other."""
+        channels, height, width = shape
+        return Value(
+            *(self.offset, height * width * lanes, width * lanes, 0, 0, channels, height, width)
+        )
+
+
+NOTHING = Value(-1, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass
+class Margins:
+    """How far around a plane its readers look, and who needs what of its rows."""
+
+    top: int = 0
+    left: int = 0
+    bottom: int = 0
+    right: int = 0
+    vectors: bool = False
+    """Whether it is written in whole vectors that run along the plane."""
+
+    def include(self, top: int, left: int, bottom: int, right: int) -> None:
+        self.top, self.left = max(self.top, top), max(self.left, left)
+        self.bottom, self.right = max(self.bottom, bottom), max(self.right, right)
+
+
+@dataclass
+class Layout:
+    """Collects what every value needs, then gives each its place."""
+
+    lanes: int
+    vector: int
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    margins: dict[str, Margins] = field(default_factory=dict)
+    _same_pitch: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, shape: Shape) -> None:
+        self.shapes[name] = shape if len(shape) == 3 else (shape[0], 1, 1)
+        self.margins[name] = Margins()
+
+    def tie(self, *names: str) -> None:
+        """Rows of these values shall be equally far apart."""
+        roots = [self._root(name) for name in names]
+        for root in roots[1:]:
+            if root != roots[0]:
+                self._same_pitch[root] = roots[0]
+
+    def _root(self, name: str) -> str:
+        while name in self._same_pitch:
+            name = self._same_pitch[name]
+        return name
+
+    def place(self, lifetimes: dict[str, tuple[int, int]]) -> tuple[dict[str, Value], int]:
+        """Every value's place and the size of the arena. Values whose lifetimes (first, last step)
+        do not meet share memory."""
+        columns: dict[str, int] = {}
+        for name, (_, _, width) in self.shapes.items():
+            need = width + max(self.margins[name].left, self.margins[name].right)
+            columns[self._root(name)] = max(need, columns.get(self._root(name), 0))
+        values = {name: self._value(name, columns[self._root(name)]) for name in self.shapes}
+        return _pack(values, lifetimes)
+
+    def _value(self, name: str, columns: int) -> Value:
+        channels, height, width = self.shapes[name]
+        margins = self.margins[name]
+        pitch = columns * self.lanes
+        body = height * pitch
+        lead = _round_up(margins.top * pitch + margins.left * self.lanes, ALIGN)
+        tail = margins.bottom * pitch
+        if margins.vectors:
+            tail = max(tail, _round_up(body, self.vector) - body)
+        plane = body + max(lead, tail)
+        if plane > self.lanes:
+            plane = _spread(_round_up(plane, ALIGN))
+        return Value(0, plane, pitch, lead, plane - body, channels, height, width)
+
+
+def _round_up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def _spread(plane: int) -> int:
+    """Planes that are a power of two apart would compete for the same few lines of the cache."""
+    lines = plane // ALIGN
+    return plane + ALIGN if lines >= 8 and lines % 2 == 0 else plane
+
+
+def _pack(
+    values: dict[str, Value], lifetimes: dict[str, tuple[int, int]]
+) -> tuple[dict[str, Value], int]:
+    """Each value, in order of birth, to the lowest address where no living value is."""
+    placed: dict[str, tuple[int, int]] = {}
+    result, size = {}, 0
+    for name in sorted(values, key=lambda name: lifetimes[name]):
+        value, (born, died) = values[name], lifetimes[name]
+        living = sorted(
+            placed[other]
+            for other in placed
+            if lifetimes[other][0] <= died and lifetimes[other][1] >= born
+        )
+        start = _first_gap(living, value.size)
+        placed[name] = (start, start + value.size)
+        result[name] = replace(value, offset=start + value.lead)
+        size = max(size, start + value.size)
+    return result, size
+
+
+def _first_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
+    start = 0
+    for begin, end in taken:
+        if begin - start >= size:
+            break
+        start = max(start, _round_up(end, ALIGN))
+    return start

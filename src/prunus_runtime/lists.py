@@ -1,0 +1,99 @@
+"""Kept weights as lists of (input offset, value), and the tiles that walk them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prunus_runtime.graph import Array
+from prunus_runtime.layout import Value
+from prunus_runtime.native import ENTRY
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Entries of filter f are entries[starts[f]:starts[f + 1]]."""
+
+    starts: NDArray[np.int32]
+    entries: NDArray[np.void]
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The least and the greatest offset."""
+        if not len(self.entries):
+            return 0, 0
+        offsets = self.entries["offset"]
+        return int(offsets.min()), int(offsets.max())
+
+    def blocks(self, count: int) -> NDArray[np.int32]:
+        """First filters of `count` blocks of about equal work, and the end."""
+        filters = len(self.starts) - 1
+        # Storing an output costs about as much as walking over a few weights.
+        work = self.starts + 4 * np.arange(filters + 1)
+        goals = np.linspace(0, work[-1], min(count, max(filters, 1)) + 1)[1:-1]
+        return np.unique([0, *np.searchsorted(work, goals), filters]).astype(np.int32)
+
+
+def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64]) -> Lists:
+    """`offsets` (channels, kh, kw): where each input of the first output position is."""
+    filters, depth = weight.shape[:2]
+    f, c, y, x = np.nonzero(weight)
+    channel = f // max(filters // groups, 1) * depth + c
+    entries = np.empty(len(f), ENTRY)
+    entries["offset"] = offsets[channel, y, x]
+    entries["value"] = weight[f, c, y, x]
+    starts = np.zeros(filters + 1, np.int32)
+    np.cumsum(np.bincount(f, minlength=filters), out=starts[1:])
+    return Lists(starts, entries)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of the output plane: `rows` x `columns` vectors, from a position on."""
+
+    rows: int
+    columns: int
+    y: int
+    x: int
+
+
+def tiles_along(vectors: int, most: int) -> list[Tile]:
+    """A plane as one long row, cut into equal pieces of at most `most` vectors. `x` in vectors."""
+    edges = _split(vectors, most)
+    return [Tile(1, end - begin, 0, begin) for begin, end in zip(edges, edges[1:], strict=False)]
+
+
+def tiles_across(height: int, width: int, most: int) -> list[Tile]:
+    """A plane of vectors cut into blocks of 4, 2 or 1 rows: the cut that needs least broadcasts."""
+    return min((_blocks(height, width, rows, most) for rows in (4, 2, 1)), key=len)
+
+
+def _blocks(height: int, width: int, rows: int, most: int) -> list[Tile]:
+    if rows > 1 and most // rows == 0:
+        rows = 1
+    edges = _split(width, most // rows)
+    whole = height // rows * rows
+    tiles = [
+        Tile(rows, end - begin, y, begin)
+        for y in range(0, whole, rows)
+        for begin, end in zip(edges, edges[1:], strict=False)
+    ]
+    if whole == height:
+        return tiles
+    rest = _blocks(height - whole, width, rows // 2, most)
+    return tiles + [Tile(tile.rows, tile.columns, tile.y + whole, tile.x) for tile in rest]
+
+
+def _split(length: int, most: int) -> Sequence[int]:
+    pieces = -(-length // most)
+    return [length * i // pieces for i in range(pieces + 1)]
+
+
+def plane_mask(value: Value, length: int) -> NDArray[np.int32]:
+    """All bits at positions of one image's plane, no bits in the columns between its rows."""
+    position = np.arange(length)
+    inside = (position % value.pitch < value.width) & (position < value.height * value.pitch)
+    return np.where(inside, -1, 0).astype(np.int32)

@@ -1,0 +1,419 @@
+// The kernels, compiled once for each instruction set: vectors of LANES floats in the compiler's own
+// notation, so that the same text serves AVX-512, AVX2 and anything else.
+//
+// Everything is in an anonymous namespace, and nothing of the C++ library is used: an inline function
+// that the linker shares with other files could bring instructions that the processor does not have.
+#include <math.h>
+#include <string.h>
+
+#include "table.h"
+
+namespace {
+
+typedef float Vector __attribute__((vector_size(LANES * 4)));
+typedef float Loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t Bits __attribute__((vector_size(LANES * 4)));
+typedef int32_t LooseBits __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+inline Vector load(const float* p) { return *(const Loose*)p; }
+inline void store(float* p, Vector v) { *(Loose*)p = v; }
+inline Vector splat(float x) { return x - Vector{}; }
+// These two keep what is not a number.
+inline Vector at_least(Vector v, Vector low) { return low > v ? low : v; }
+inline Vector at_most(Vector v, Vector high) { return high < v ? high : v; }
+
+inline float* plane_of(const Value& v, const Chunk& chunk, int64_t c) {
+  return chunk.arena + v.offset + c * v.plane;
+}
+
+void clear(float* p, int64_t count) {
+  if (count > 0) memset(p, 0, count * sizeof(float));
+}
+
+void clear_ends(const Value& v, const Chunk& chunk, int64_t c) {
+  float* plane = plane_of(v, chunk, c);
+  if (c == 0) clear(plane - v.lead, v.lead);
+  clear(plane + v.height * v.pitch, v.tail);
+}
+
+void clear_margins(const Value& v, const Chunk& chunk, int64_t c) {
+  clear_ends(v, chunk, c);
+  float* plane = plane_of(v, chunk, c);
+  const int64_t used = v.width * chunk.plan->lanes;
+  if (v.pitch > used)
+    for (int64_t y = 0; y < v.height; ++y) clear(plane + y * v.pitch + used, v.pitch - used);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Convolution
+
+struct Tile {
+  int32_t rows, columns, in, out, b, plane;
+};
+
+// Output of filters [first, last) at ROWS x COLUMNS vectors of positions. The sums stay in registers
+// while the filter's list is walked. STEP: input distance of two columns in vectors, 0 if not fixed.
+template <int ROWS, int COLUMNS, int STEP>
+void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
+  const int32_t* starts = chunk.plan->ints + op.ints;
+  const Entry* entries = chunk.plan->entries + op.entries;
+  const float* bias = chunk.plan->floats + op.floats;
+  const float* planes = op.p[5] ? bias + op.out.channels + tile.plane : nullptr;
+  const int32_t* mask = op.p[4] >= 0 ? chunk.plan->ints + op.p[4] + tile.out : nullptr;
+  const int64_t row = op.p[2], column = STEP ? STEP * LANES : op.p[3];
+  const float* in = chunk.arena + op.a.offset + tile.in;
+  const bool residual = op.b.offset >= 0, bounded_below = op.low > -INFINITY, bounded_above = op.high < INFINITY;
+  const Vector low = splat((float)op.low), high = splat((float)op.high);
+
+  for (int64_t f = first; f < last; ++f) {
+    Vector sum[ROWS * COLUMNS];
+#pragma GCC unroll 32
+    for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = splat(bias[f]);
+    const Entry* end = entries + starts[f + 1];
+    for (const Entry* e = entries + starts[f]; e != end; ++e) {
+      const Vector value = splat(e->value);
+      const float* from = in + e->offset;
+#pragma GCC unroll 32
+      for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 32
+        for (int c = 0; c < COLUMNS; ++c) sum[r * COLUMNS + c] += value * load(from + r * row + c * column);
+    }
+    float* out = plane_of(op.out, chunk, f) + tile.out;
+    if (planes) {
+      const float* plane = planes + f * op.p[6];
+#pragma GCC unroll 32
+      for (int i = 0; i < ROWS * COLUMNS; ++i) {
+        const int r = i / COLUMNS, c = i % COLUMNS;
+        sum[i] += chunk.plan->lanes == 1 ? load(plane + c * LANES) : splat(plane[r * op.p[7] + c]);
+      }
+    }
+    if (residual) {
+      const float* b = plane_of(op.b, chunk, f) + tile.b;
+#pragma GCC unroll 32
+      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
+    }
+    if (bounded_below)
+#pragma GCC unroll 32
+      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = at_least(sum[i], low);
+    if (bounded_above)
+#pragma GCC unroll 32
+      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = at_most(sum[i], high);
+    if (mask)
+#pragma GCC unroll 32
+      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = (Vector)((Bits)sum[i] & *(const LooseBits*)(mask + i * LANES));
+#pragma GCC unroll 32
+    for (int i = 0; i < ROWS * COLUMNS; ++i) store(out + i / COLUMNS * op.out.pitch + i % COLUMNS * LANES, sum[i]);
+  }
+}
+
+typedef void (*Convolve)(const Operation&, const Chunk&, const Tile&, int64_t, int64_t);
+
+// The convolution for a tile of 1, 2 or 4 rows whose vectors are at most MOST.
+template <int STEP, int ROWS, int COLUMNS>
+struct Choice {
+  static Convolve of(int64_t columns) {
+    return columns == COLUMNS ? convolve<ROWS, COLUMNS, STEP> : Choice<STEP, ROWS, COLUMNS - 1>::of(columns);
+  }
+};
+template <int STEP, int ROWS>
+struct Choice<STEP, ROWS, 0> {
+  static Convolve of(int64_t) { return nullptr; }
+};
+
+template <int STEP>
+Convolve choose(const Tile& tile) {
+  switch (tile.rows) {
+    case 1: return Choice<STEP, 1, MOST>::of(tile.columns);
+    case 2: return Choice<STEP, 2, MOST / 2>::of(tile.columns);
+    default: return Choice<STEP, 4, MOST / 4>::of(tile.columns);
+  }
+}
+
+void conv(const Operation& op, const Chunk& chunk, int64_t item) {
+  const int32_t* blocks = chunk.plan->ints + op.ints + op.out.channels + 1;
+  const Tile* tiles = (const Tile*)(blocks + op.p[1] + 1);
+  const Tile& tile = tiles[item / op.p[1]];
+  const int64_t first = blocks[item % op.p[1]], last = blocks[item % op.p[1] + 1];
+  if (item < op.p[1])
+    for (int64_t f = first; f < last; ++f)
+      op.p[4] >= 0 ? clear_ends(op.out, chunk, f) : clear_margins(op.out, chunk, f);
+  const int64_t step = op.p[3];
+  (step == LANES ? choose<1>(tile) : step == 2 * LANES ? choose<2>(tile) : choose<0>(tile))(op, chunk, tile, first, last);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Fully connected layers of one image
+
+inline float bounded(const Operation& op, float v) {
+  if (v < (float)op.low) v = (float)op.low;
+  if (v > (float)op.high) v = (float)op.high;
+  return v;
+}
+
+inline void finish(const Operation& op, const Chunk& chunk, int64_t f, float v) {
+  if (op.b.offset >= 0) v += *plane_of(op.b, chunk, f);
+  clear_margins(op.out, chunk, f);
+  *plane_of(op.out, chunk, f) = bounded(op, v);
+}
+
+void linear(const Operation& op, const Chunk& chunk, int64_t item) {
+  const int32_t* starts = chunk.plan->ints + op.ints;
+  const int32_t* blocks = starts + op.out.channels + 1;
+  const Entry* entries = chunk.plan->entries + op.entries;
+  const float* bias = chunk.plan->floats + op.floats;
+  const float* in = chunk.arena + op.a.offset;
+  for (int64_t f = blocks[item]; f < blocks[item + 1]; ++f) {
+    float s0 = bias[f], s1 = 0, s2 = 0, s3 = 0;
+    int64_t i = starts[f];
+    const int64_t end = starts[f + 1];
+    for (; i + 4 <= end; i += 4) {
+      s0 += entries[i].value * in[entries[i].offset];
+      s1 += entries[i + 1].value * in[entries[i + 1].offset];
+      s2 += entries[i + 2].value * in[entries[i + 2].offset];
+      s3 += entries[i + 3].value * in[entries[i + 3].offset];
+    }
+    for (; i < end; ++i) s0 += entries[i].value * in[entries[i].offset];
+    finish(op, chunk, f, (s0 + s1) + (s2 + s3));
+  }
+}
+
+inline float total(Vector v) {
+  float sum = 0;
+  for (int i = 0; i < LANES; ++i) sum += v[i];
+  return sum;
+}
+
+void dense(const Operation& op, const Chunk& chunk, int64_t item) {
+  const int32_t* blocks = chunk.plan->ints + op.ints + op.out.channels + 1;
+  const float* bias = chunk.plan->floats + op.floats;
+  const float* in = chunk.arena + op.a.offset;
+  const int64_t inputs = op.a.channels;
+  for (int64_t f = blocks[item]; f < blocks[item + 1]; ++f) {
+    const float* row = bias + op.out.channels + f * inputs;
+    Vector s0 = {}, s1 = {}, s2 = {}, s3 = {};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= inputs; i += 4 * LANES) {
+      s0 += load(row + i) * load(in + i);
+      s1 += load(row + i + LANES) * load(in + i + LANES);
+      s2 += load(row + i + 2 * LANES) * load(in + i + 2 * LANES);
+      s3 += load(row + i + 3 * LANES) * load(in + i + 3 * LANES);
+    }
+    float sum = total((s0 + s1) + (s2 + s3)) + bias[f];
+    for (; i < inputs; ++i) sum += row[i] * in[i];
+    finish(op, chunk, f, sum);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// In, out, copies
+
+void load_input(const Operation& op, const Chunk& chunk, int64_t c) {
+  const Value& v = op.out;
+  const int64_t lanes = chunk.plan->lanes, size = chunk.plan->input_size;
+  float* plane = plane_of(v, chunk, c);
+  const float* x = chunk.x + c * v.height * v.width;
+  for (int64_t y = 0; y < v.height; ++y, x += v.width) {
+    float* out = plane + y * v.pitch;
+    if (lanes == 1) {
+      memcpy(out, x, v.width * sizeof(float));
+    } else if (chunk.images == LANES) {
+      for (int64_t i = 0; i < v.width; ++i)
+        for (int64_t l = 0; l < LANES; ++l) out[i * LANES + l] = x[l * size + i];
+    } else {
+      for (int64_t i = 0; i < v.width; ++i)
+        for (int64_t l = 0; l < lanes; ++l) out[i * lanes + l] = l < chunk.images ? x[l * size + i] : 0;
+    }
+  }
+  clear_margins(v, chunk, c);
+}
+
+void store_output(const Operation& op, const Chunk& chunk, int64_t c) {
+  const Value& v = op.a;
+  const int64_t lanes = chunk.plan->lanes;
+  const float* plane = plane_of(v, chunk, c);
+  for (int64_t l = 0; l < chunk.images; ++l) {
+    float* y = chunk.y + l * chunk.plan->output_size + c * v.height * v.width;
+    for (int64_t r = 0; r < v.height; ++r)
+      for (int64_t i = 0; i < v.width; ++i) *y++ = plane[r * v.pitch + i * lanes + l];
+  }
+}
+
+void copy(const Operation& op, const Chunk& chunk, int64_t c) {
+  const Value &a = op.a, &v = op.out;
+  const int64_t lanes = chunk.plan->lanes;
+  const int64_t left = op.p[2], step = op.p[3];
+  // Columns [begin, end) of the output are inside of the input.
+  int64_t begin = 0, end = v.width;
+  while (begin < end && left + begin * step < 0) ++begin;
+  while (end > begin && left + (end - 1) * step >= a.width) --end;
+  const float* from = plane_of(a, chunk, c);
+  float* plane = plane_of(v, chunk, c);
+  for (int64_t y = 0; y < v.height; ++y) {
+    float* out = plane + y * v.pitch;
+    const int64_t row = op.p[0] + y * op.p[1];
+    if (row < 0 || row >= a.height || begin == end) {
+      clear(out, v.width * lanes);
+      continue;
+    }
+    clear(out, begin * lanes);
+    clear(out + end * lanes, (v.width - end) * lanes);
+    const float* in = from + row * a.pitch + left * lanes;
+    if (step == 1)
+      memcpy(out + begin * lanes, in + begin * lanes, (end - begin) * lanes * sizeof(float));
+    else if (lanes == 1)
+      for (int64_t x = begin; x < end; ++x) out[x] = in[x * step];
+    else
+      for (int64_t x = begin; x < end; ++x) store(out + x * LANES, load(in + x * step * LANES));
+  }
+  clear_margins(v, chunk, c);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Pooling
+
+struct Larger {
+  static float start() { return -INFINITY; }
+  static float join(float a, float b) { return a > b || a != a ? a : b; }
+  static Vector join(Vector a, Vector b) { return a > b ? a : (a != a ? a : b); }
+};
+struct Sum {
+  static float start() { return 0; }
+  static float join(float a, float b) { return a + b; }
+  static Vector join(Vector a, Vector b) { return a + b; }
+};
+
+template <class Way>
+void pool(const Operation& op, const Chunk& chunk, int64_t c) {
+  const Value &a = op.a, &v = op.out;
+  const int64_t lanes = chunk.plan->lanes;
+  const int32_t* rows = chunk.plan->ints + op.ints;
+  const int32_t* columns = rows + 2 * v.height;
+  const float* by_row = op.kind == AVG_POOL ? chunk.plan->floats + op.floats : nullptr;
+  const float* from = plane_of(a, chunk, c);
+  float* plane = plane_of(v, chunk, c);
+  for (int64_t y = 0; y < v.height; ++y) {
+    float* out = plane + y * v.pitch;
+    // Whole windows of one image: along the row.
+    const int64_t begin = lanes == 1 ? op.p[2] : 0, end = lanes == 1 ? op.p[3] : 0;
+    const int64_t stride = op.p[4];
+    if (begin < end) {
+      for (int64_t x = begin; x < end; ++x) out[x] = Way::start();
+      for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
+        for (int64_t k = 0; k < op.p[5]; ++k) {
+          const float* in = from + r * a.pitch + columns[2 * begin] + k * op.p[1];
+          if (stride == 1)
+            for (int64_t x = 0; x < end - begin; ++x) out[begin + x] = Way::join(out[begin + x], in[x]);
+          else if (stride == 2)
+            for (int64_t x = 0; x < end - begin; ++x) out[begin + x] = Way::join(out[begin + x], in[2 * x]);
+          else
+            for (int64_t x = 0; x < end - begin; ++x) out[begin + x] = Way::join(out[begin + x], in[x * stride]);
+        }
+    }
+    for (int64_t x = 0; x < v.width; ++x) {
+      if (x == begin && begin < end) x = end;
+      if (x == v.width) break;
+      if (lanes == 1) {
+        float sum = Way::start();
+        for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
+          for (int64_t k = columns[2 * x]; k < columns[2 * x + 1]; k += op.p[1]) sum = Way::join(sum, from[r * a.pitch + k]);
+        out[x] = sum;
+      } else {
+        Vector sum = splat(Way::start());
+        for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
+          for (int64_t k = columns[2 * x]; k < columns[2 * x + 1]; k += op.p[1])
+            sum = Way::join(sum, load(from + r * a.pitch + k * LANES));
+        store(out + x * LANES, sum);
+      }
+    }
+    if (by_row)
+      for (int64_t x = 0; x < v.width; ++x)
+        for (int64_t l = 0; l < lanes; ++l) out[x * lanes + l] *= by_row[y] * by_row[v.height + x];
+  }
+  clear_margins(v, chunk, c);
+}
+
+// ---------------------------------------------------------------------------------------------
+// One element after the other
+
+template <class Function>
+void each(const Operation& op, const Chunk& chunk, int64_t c, Function function) {
+  const int64_t count = op.out.width * chunk.plan->lanes;
+  const float* a = plane_of(op.a, chunk, c);
+  float* out = plane_of(op.out, chunk, c);
+  for (int64_t y = 0; y < op.out.height; ++y)
+    for (int64_t i = 0; i < count; ++i) out[y * op.out.pitch + i] = function(a[y * op.a.pitch + i], y, i);
+  clear_margins(op.out, chunk, c);
+}
+
+template <class Join>
+void pairwise(const Operation& op, const Chunk& chunk, int64_t c, Join join) {
+  const float* b = plane_of(op.b, chunk, c);
+  const int64_t pitch = op.b.pitch;
+  if (!op.p[0])
+    each(op, chunk, c, [=](float v, int64_t y, int64_t i) { return join(v, b[y * pitch + i]); });
+  else if (chunk.plan->lanes == 1)
+    each(op, chunk, c, [=, w = *b](float v, int64_t, int64_t) { return join(v, w); });
+  else
+    each(op, chunk, c, [=](float v, int64_t, int64_t i) { return join(v, b[i % LANES]); });
+}
+
+void add(const Operation& op, const Chunk& chunk, int64_t c) {
+  pairwise(op, chunk, c, [](float a, float b) { return a + b; });
+}
+
+void multiply(const Operation& op, const Chunk& chunk, int64_t c) {
+  pairwise(op, chunk, c, [](float a, float b) { return a * b; });
+}
+
+void affine(const Operation& op, const Chunk& chunk, int64_t c) {
+  const float* scale = chunk.plan->floats + op.floats;
+  const float s = scale[c], t = scale[op.out.channels + c];
+  each(op, chunk, c, [=](float v, int64_t, int64_t) { return v * s + t; });
+}
+
+inline float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
+
+void activation(const Operation& op, const Chunk& chunk, int64_t c) {
+  const float low = (float)op.low, high = (float)op.high;
+  const auto run = [&](auto function) {
+    each(op, chunk, c, [=](float v, int64_t, int64_t) { return function(v); });
+  };
+  switch (op.p[0]) {
+    case CLAMP: return run([=](float v) { return clamp(v, low, high); });
+    case LEAKY_RELU: return run([=](float v) { return v < 0 ? v * low : v; });
+    case ELU: return run([=](float v) { return v < 0 ? low * expm1f(v) : v; });
+    case SIGMOID: return run([](float v) { return 1 / (1 + expf(-v)); });
+    case TANH: return run([](float v) { return tanhf(v); });
+    case SILU: return run([](float v) { return v / (1 + expf(-v)); });
+    case HARDSWISH: return run([](float v) { return v * clamp(v + 3, 0, 6) / 6; });
+    case HARDSIGMOID: return run([](float v) { return clamp(v + 3, 0, 6) / 6; });
+    case GELU: return run([](float v) { return 0.5f * v * (1 + erff(v * 0.70710678f)); });
+    case GELU_TANH:
+      return run([](float v) { return 0.5f * v * (1 + tanhf(0.79788456f * (v + 0.044715f * v * v * v))); });
+  }
+}
+
+void softmax(const Operation& op, const Chunk& chunk, int64_t) {
+  const Value &a = op.a, &v = op.out;
+  const int64_t lanes = chunk.plan->lanes;
+  for (int64_t y = 0; y < v.height; ++y)
+    for (int64_t i = 0; i < v.width * lanes; ++i) {
+      const float* in = chunk.arena + a.offset + y * a.pitch + i;
+      float* out = chunk.arena + v.offset + y * v.pitch + i;
+      float most = -INFINITY, sum = 0;
+      for (int64_t c = 0; c < v.channels; ++c) most = in[c * a.plane] > most ? in[c * a.plane] : most;
+      for (int64_t c = 0; c < v.channels; ++c) sum += expf(in[c * a.plane] - most);
+      for (int64_t c = 0; c < v.channels; ++c) {
+        const float shifted = in[c * a.plane] - most;
+        out[c * v.plane] = op.p[0] ? shifted - logf(sum) : expf(shifted) / sum;
+      }
+    }
+  for (int64_t c = 0; c < v.channels; ++c) clear_margins(v, chunk, c);
+}
+
+}  // namespace
+
+// By Kind.
+extern const Kernel KERNELS[] = {load_input, store_output, conv, linear, dense, copy, pool<Larger>, pool<Sum>,
+                                 add, multiply, affine, activation, softmax};
+extern const int64_t MOST_VECTORS = MOST;

@@ -1,0 +1,255 @@
+// Runs plans: instruction sets, threads, arenas, and the C interface that native.py loads.
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#include "table.h"
+
+#ifdef PRUNUS_X86
+extern const Kernel kernels_avx512[], kernels_avx2[];
+extern const int64_t most_avx512, most_avx2;
+#endif
+extern const Kernel kernels_portable[];
+extern const int64_t most_portable;
+
+namespace {
+
+struct Isa {
+  const Kernel* kernels;
+  int64_t lanes, most;
+  bool usable;
+};
+
+// In the order of native.py.
+Isa isa(int64_t index) {
+  switch (index) {
+#ifdef PRUNUS_X86
+    case 0: return {kernels_avx512, 16, most_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                                                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")};
+    case 1: return {kernels_avx2, 8, most_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")};
+#endif
+    case 2: return {kernels_portable, 4, most_portable, true};
+    default: return {nullptr, 0, 0, false};
+  }
+}
+
+inline void relax() {
+#ifdef PRUNUS_X86
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits for something that takes microseconds, unless the system runs somebody else meanwhile.
+template <class Condition>
+void wait_for(Condition condition) {
+  for (int i = 0; !condition(); ++i) {
+    if (i < 2000) relax();
+    else std::this_thread::yield();
+  }
+}
+
+// Activations of the chunk that a thread works on. Kept from run to run: it stays in the cache.
+class Arena {
+ public:
+  ~Arena() { std::free(memory_); }
+  // Null where there is no memory.
+  float* reserve(int64_t floats) {
+    if (floats > size_) {
+      std::free(memory_);
+      size_ = 0;
+      memory_ = static_cast<float*>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64));
+      if (!memory_) return nullptr;
+      for (int64_t i = 0; i < floats; ++i) memory_[i] = 0;
+      size_ = floats;
+    }
+    return memory_;
+  }
+
+ private:
+  float* memory_ = nullptr;
+  int64_t size_ = 0;
+};
+
+thread_local Arena own_arena, shared_arena;
+
+struct Progress {
+  std::atomic<int64_t> next{0}, done{0};
+};
+
+// A batch. First whole chunks, one for a thread at a time; then what cannot be shared in that way,
+// chunk by chunk, with the items of each operation shared. Any number of threads may take part and
+// each may come late: nobody waits for a thread that has not begun something.
+class Job {
+ public:
+  Job(const Plan& plan, const float* x, float* y, int64_t images, int64_t threads)
+      : plan_(plan), kernels_(isa(plan.isa).kernels), x_(x), y_(y), images_(images),
+        chunks_((images + plan.lanes - 1) / plan.lanes),
+        alone_(threads > 1 ? chunks_ / threads * threads : chunks_),
+        shared_(alone_ < chunks_ ? shared_arena.reserve(plan.arena) : nullptr),
+        progress_((chunks_ - alone_) * plan.count) {}
+
+  void help() {
+    for (int64_t i; (i = next_.fetch_add(1)) < alone_;) {
+      if (float* own = own_arena.reserve(plan_.arena)) {
+        const Chunk chunk = chunk_at(i, own);
+        for (int64_t k = 0; k < plan_.count; ++k)
+          for (int64_t item = 0; item < plan_.operations[k].items; ++item) run(k, chunk, item);
+      } else {
+        complete_ = false;
+      }
+      done_.fetch_add(1);
+    }
+    for (int64_t i = alone_; i < chunks_; ++i) {
+      const Chunk chunk = chunk_at(i, shared_);
+      for (int64_t k = 0; k < plan_.count; ++k) {
+        Progress& progress = progress_[(i - alone_) * plan_.count + k];
+        const int64_t items = plan_.operations[k].items;
+        for (int64_t item; (item = progress.next.fetch_add(1, std::memory_order_relaxed)) < items;) {
+          run(k, chunk, item);
+          progress.done.fetch_add(1, std::memory_order_release);
+        }
+        wait_for([&] { return progress.done.load(std::memory_order_acquire) == items; });
+      }
+    }
+  }
+
+  // Whether there is memory for the chunk that threads share; they must not begin without.
+  bool ready() const { return shared_ || alone_ == chunks_; }
+
+  // For the caller's thread: when it returns, all is written, unless a thread had no memory.
+  void finish() {
+    help();
+    wait_for([&] { return done_.load() == alone_; });
+  }
+
+  bool complete() const { return complete_; }
+
+ private:
+  Chunk chunk_at(int64_t i, float* memory) const {
+    const int64_t first = i * plan_.lanes, left = images_ - first;
+    return {&plan_, memory, x_ + first * plan_.input_size, y_ + first * plan_.output_size,
+            left < plan_.lanes ? left : plan_.lanes};
+  }
+
+  void run(int64_t k, const Chunk& chunk, int64_t item) const {
+    const Operation& op = plan_.operations[k];
+    kernels_[op.kind](op, chunk, item);
+  }
+
+  const Plan& plan_;
+  const Kernel* kernels_;
+  const float* x_;
+  float* y_;
+  const int64_t images_, chunks_, alone_;
+  float* shared_;
+  std::vector<Progress> progress_;
+  std::atomic<int64_t> next_{0}, done_{0};
+  std::atomic<bool> complete_{true};
+};
+
+// Threads that help with one job at a time. They look out for the next job for a moment after each,
+// since waking them takes longer than a small network.
+class Pool {
+ public:
+  // Gives back false, and has done nothing, if another thread's job is running.
+  bool run(Job& job, int64_t threads) {
+    std::unique_lock<std::mutex> only(running_, std::try_to_lock);
+    if (!only) return false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      try {
+        for (; count_ < threads - 1; ++count_) std::thread(&Pool::work, this, count_ + 1).detach();
+      } catch (const std::system_error&) {
+        // The system gives no more threads; those that there are do the work.
+      }
+      wanted_ = threads - 1;
+      job_ = &job;
+      round_.fetch_add(1);
+      if (asleep_) wake_.notify_all();
+    }
+    job.finish();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      job_ = nullptr;
+    }
+    wait_for([&] { return helping_.load() == 0; });
+    return true;
+  }
+
+ private:
+  void work(int64_t number) {
+    for (uint64_t seen = 0;;) {
+      for (int i = 0; i < 5000 && round_.load() == seen; ++i) relax();
+      Job* job;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        ++asleep_;
+        wake_.wait(lock, [&] { return round_.load() != seen; });
+        --asleep_;
+        seen = round_.load();
+        job = number <= wanted_ ? job_ : nullptr;
+        if (job) helping_.fetch_add(1);
+      }
+      if (job) {
+        job->help();
+        helping_.fetch_sub(1);
+      }
+    }
+  }
+
+  std::mutex running_, mutex_;
+  std::condition_variable wake_;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int64_t> helping_{0};
+  int64_t count_ = 0, wanted_ = 0, asleep_ = 0;
+  Job* job_ = nullptr;
+};
+
+// Never destroyed: its threads may outlive the interpreter. A process made by fork has no threads
+// but its own, so it gets its own pool.
+Pool& pool() {
+  struct Owned {
+    pid_t owner;
+    Pool pool;
+  };
+  static std::atomic<Owned*> current{nullptr};
+  Owned* found = current.load();
+  while (!found || found->owner != getpid()) {
+    Owned* fresh = new Owned{getpid(), {}};
+    if (current.compare_exchange_strong(found, fresh)) found = fresh;
+    else delete fresh;
+  }
+  return found->pool;
+}
+
+}  // namespace
+
+#define API extern "C" __attribute__((visibility("default")))
+
+// Floats in a vector of instruction set `index`, 0 where this processor or build has not got it.
+API int64_t prunus_lanes(int64_t index) { return isa(index).usable ? isa(index).lanes : 0; }
+
+// Vectors of sums that its registers hold: the largest tile.
+API int64_t prunus_most(int64_t index) { return isa(index).most; }
+
+// For native.py to see that its table has the same layout.
+API int64_t prunus_operation_size() { return sizeof(Operation); }
+
+// 0, or 1 where there was no memory.
+API int prunus_run(const Plan* plan, const float* x, float* y, int64_t images, int64_t threads) {
+  try {
+    Job job(*plan, x, y, images, threads);
+    if (!job.ready()) return 1;
+    if (threads <= 1 || !pool().run(job, threads)) job.finish();
+    return !job.complete();
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
