@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from prunus.deployment.operators import OPERATORS, Unsupported, Value
+from prunus.deployment.quiet import quiet
 from prunus.errors import DeployError
 from prunus.gates import strip
 from prunus_runtime.graph import Array, Graph, Operation, Shape
@@ -53,8 +53,7 @@ def capture(model: nn.Module, example_input: Tensor) -> Graph:
 def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedProgram:
     batch = ({0: torch.export.Dim.DYNAMIC},)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch.export, about itself
+        with torch.no_grad(), quiet():
             # Without decompositions this only replaces operators in place by those that are not.
             return torch.export.export(
                 model, (example_input,), dynamic_shapes=batch

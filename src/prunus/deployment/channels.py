@@ -153,7 +153,8 @@ def without_channels(graph: Graph, keep: Keep) -> Graph:
         inputs = tuple(n for n in operation.inputs if keep[n].any())
         smaller = _smaller(replace(operation, inputs=inputs), keep)
         smaller = replace(smaller, inputs=tuple(names.get(n, n) for n in inputs))
-        if _does_nothing(smaller, keep[operation.inputs[0]]):
+        whole = smaller.inputs == (graph.input,) and operation.output == graph.output
+        if _does_nothing(smaller) and not whole:
             names[operation.output] = smaller.inputs[0]
         else:
             operations.append(smaller)
@@ -183,7 +184,7 @@ def _smaller(operation: Operation, keep: Keep) -> Operation:
     return replace(operation, tensors=tensors, attributes=attributes)
 
 
-def _does_nothing(operation: Operation, before: Flags) -> bool:
+def _does_nothing(operation: Operation) -> bool:
     a = operation.attributes
     if operation.kind == "concatenate":
         return len(operation.inputs) == 1

@@ -31,7 +31,8 @@ def _fold_one(graph: Graph) -> Graph | None:
     readers = Counter(name for operation in graph.operations for name in operation.inputs)
     readers[graph.output] += 1
     for operation in graph.operations:
-        if operation.kind == "affine" and _does_nothing(operation):
+        whole = operation.inputs[0] == graph.input and operation.output == graph.output
+        if operation.kind == "affine" and _does_nothing(operation) and not whole:
             return renamed(graph, operation, operation.inputs[0])
         before = makers.get(operation.inputs[0])
         if before is None:
