@@ -69,10 +69,10 @@ def _as_affine(operation: Operation, variable: str, constant: Known) -> Operatio
     if not uniform(constant.content).all():
         return operation
     name = "shift" if operation.kind == "add" else "scale"
-    numbers = constant.content[0].flatten(1)[:, 0] if constant.content.ndim > 2 else constant.content[0]
-    return replace(
-        operation, kind="affine", inputs=(variable,), tensors={name: _array(numbers)}
+    numbers = (
+        constant.content[0].flatten(1)[:, 0] if constant.content.ndim > 2 else constant.content[0]
     )
+    return replace(operation, kind="affine", inputs=(variable,), tensors={name: _array(numbers)})
 
 
 def _absorbed_in_layer(layer: Operation, value: Known, total: Tensor) -> Operation:
@@ -82,9 +82,9 @@ def _absorbed_in_layer(layer: Operation, value: Known, total: Tensor) -> Operati
     if not replaced.any():
         return layer
     bias, plane = bias_and_plane(total)
-    if plane is not None and np.count_nonzero(plane) > np.count_nonzero(replaced) + np.count_nonzero(
-        layer.tensors.get("plane", 0)
-    ):
+    if plane is not None and np.count_nonzero(plane) > np.count_nonzero(
+        replaced
+    ) + np.count_nonzero(layer.tensors.get("plane", 0)):
         # Too many numbers: only what multiplies zeros goes.
         zero = value.channels & (value.content[0].flatten(1) == 0).all(1).numpy()
         tensors = {"weight": np.where(of_channels(layer, zero), np.float32(0), weight)}

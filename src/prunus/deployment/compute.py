@@ -130,7 +130,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "affine": _affine,
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
-    "adaptive_avg_pool": lambda a, _, x: F.adaptive_avg_pool2d(x, list(a["size"])),
+    "adaptive_avg_pool": lambda a, _, x: F.adaptive_avg_pool2d(x, a["size"]),
     "activation": _activation,
     "add": lambda _, __, x, y: operator.add(x, y),
     "multiply": lambda _, __, x, y: operator.mul(x, y),

@@ -100,9 +100,11 @@ def of_channels(layer: Operation, channels: Flags) -> Flags:
 
 
 def _zero(content: Tensor) -> Flags:
-    flat: Flags = (content[0].flatten(1) == 0).all(1).numpy() if content.ndim > 2 else (
-        content[0] == 0
-    ).numpy()
+    flat: Flags = (
+        (content[0].flatten(1) == 0).all(1).numpy()
+        if content.ndim > 2
+        else (content[0] == 0).numpy()
+    )
     return flat
 
 
@@ -114,5 +116,3 @@ def uniform(content: Tensor) -> Flags:
     spread = planes.amax(1) - planes.amin(1)
     result: Flags = (spread <= 1e-12 * planes.abs().amax(1).clamp(min=1e-30)).numpy()
     return result
-
-

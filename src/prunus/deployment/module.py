@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 
 from torch import Tensor, fx, nn
@@ -63,7 +64,7 @@ def _layer(
     if "plane" not in tensors:
         return y
     plane = _parameters(root, traced, name, {"plane": tensors["plane"]})["plane"]
-    result: fx.Proxy = y + plane
+    result: fx.Proxy = operator.add(y, plane)
     return result
 
 
@@ -104,4 +105,3 @@ def _add_submodule(root: nn.Module, path: str, module: nn.Module) -> None:
             root.add_module(parent, nn.Module())
         root = getattr(root, parent)
     root.add_module(name, module)
-

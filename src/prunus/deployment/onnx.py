@@ -94,7 +94,7 @@ def _traced(plain: nn.Module, example: Tensor) -> bytes:
     torch.onnx.export(
         plain,
         (example,),
-        buffer,
+        buffer,  # type: ignore[arg-type]
         dynamo=False,
         input_names=["input"],
         output_names=["output"],
@@ -122,4 +122,3 @@ def _check(plain: nn.Module, content: bytes, example_input: Tensor) -> float:
                 )
             largest = max(largest, difference)
     return largest
-

@@ -117,9 +117,7 @@ def _batch_norm(walk: Walk, a: Arguments) -> Any:
     if a["bias"] is not None:
         shift = shift + a["bias"].double()
     x = _value(a["input"])
-    result = walk.add(
-        "affine", x, shape=walk.shapes[x], tensors={"scale": scale, "shift": shift}
-    )
+    result = walk.add("affine", x, shape=walk.shapes[x], tensors={"scale": scale, "shift": shift})
     return result if "training" in a else (result, None, None)
 
 
@@ -191,9 +189,7 @@ def _max_pool(walk: Walk, a: Arguments) -> Any:
     stride = _pair(a["stride"]) if a["stride"] else kernel
     dilation = _pair(a["dilation"])
     padding = _pool_padding(walk, x, kernel, stride, _pair(a["padding"]), dilation)
-    return walk.add(
-        "max_pool", x, kernel=kernel, stride=stride, padding=padding, dilation=dilation
-    )
+    return walk.add("max_pool", x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
 def _avg_pool(walk: Walk, a: Arguments) -> Value:
@@ -318,10 +314,9 @@ def _sliced(walk: Walk, x: Value, dim: int, part: slice) -> Value:
         raise Unsupported("on anything but channels, height and width, or for nothing at all")
     bounds = [[0, size, 1] for size in shape]
     bounds[axis] = [start, stop, step]
-    names = ("start", "stop", "step")
-    attributes = {name: list(b) for name, b in zip(names, zip(*bounds, strict=True), strict=True)}
+    starts, stops, steps = (list(bound) for bound in zip(*bounds, strict=True))
     sizes = [len(range(*bound)) for bound in bounds]
-    return walk.add("slice", x, shape=sizes, **attributes)
+    return walk.add("slice", x, shape=sizes, start=starts, stop=stops, step=steps)
 
 
 def _split(walk: Walk, a: Arguments) -> list[Value]:
@@ -331,8 +326,7 @@ def _split(walk: Walk, a: Arguments) -> list[Value]:
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
     ends = torch.tensor(sizes).cumsum(0).tolist()
     return [
-        _sliced(walk, x, dim, slice(end - size, end))
-        for size, end in zip(sizes, ends, strict=True)
+        _sliced(walk, x, dim, slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)
     ]
 
 

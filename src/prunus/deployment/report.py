@@ -201,19 +201,19 @@ def _compare_layers(before: Measures, after: Measures) -> tuple[Layer, ...]:
 
 def _sizes(before: Size, after: Size) -> str:
     rows = [
-        ["dense", before.parameters, before.weights, before.macs],
-        ["dense, without zeros", "", before.kept_weights, before.kept_macs],
-        ["compacted", after.parameters, after.weights, after.macs],
-        ["compacted, without zeros", "", after.kept_weights, after.kept_macs],
+        ("dense", f"{before.parameters:,}", before.weights, before.macs),
+        ("dense, without zeros", "", before.kept_weights, before.kept_macs),
+        ("compacted", f"{after.parameters:,}", after.weights, after.macs),
+        ("compacted, without zeros", "", after.kept_weights, after.kept_macs),
     ]
     cells = [
         [
-            str(name),
-            f"{parameters:,}" if parameters != "" else "",
+            name,
+            parameters,
             f"{weights:,}",
-            percent(int(weights) / max(1, before.weights)),
+            percent(weights / max(1, before.weights)),
             f"{macs:,}",
-            percent(int(macs) / max(1, before.macs)),
+            percent(macs / max(1, before.macs)),
         ]
         for name, parameters, weights, macs in rows
     ]
