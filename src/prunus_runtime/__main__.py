@@ -11,7 +11,6 @@ import numpy as np
 
 from prunus_runtime import arrays, deployed, file
 from prunus_runtime.atomic import write_atomically
-from prunus_runtime.errors import GraphError, InputError, RuntimeFileError
 from prunus_runtime.measures import measure
 from prunus_runtime.serve import Server
 
@@ -21,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         {"run": run, "info": info, "serve": serve}[options.command](options)
-    except (RuntimeFileError, GraphError, InputError, OSError) as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

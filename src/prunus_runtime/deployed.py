@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,6 +28,8 @@ class Deployed:
     """
 
     def __init__(self, graph: Graph, threads: int | None = None) -> None:
+        if threads is not None and (type(threads) is not int or threads < 1):
+            raise InputError(f"threads is {threads!r}, not a positive integer")
         known = shapes(graph)
         self.graph = graph
         self.input_shape: Shape = graph.input_shape
@@ -81,16 +82,15 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Deployed:
 
 
 def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Array], Array], str]:
-    try:
-        native = import_module("prunus_runtime.native")
-        reason = None if native.available() else native.why_not()
-    except (ImportError, AttributeError):
-        reason = "this installation of Prunus has no compiled part"
-    if reason is None:
-        network = import_module("prunus_runtime.executor").Network(graph, threads)
-        return network, f"native {native.instruction_set()}"
+    from prunus_runtime import native  # not needed to read or write files
+
+    if native.available():
+        from prunus_runtime.executor import Network
+
+        network = Network(graph, threads=threads)
+        return network, f"native {network.isa}"
     warnings.warn(
-        f"The network runs with numpy alone, far more slowly than it could: {reason}.",
+        f"The network runs with numpy alone, far more slowly than it could: {native.why_not()}",
         FallbackWarning,
         stacklevel=4,
     )

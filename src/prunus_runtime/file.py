@@ -94,7 +94,13 @@ def decode(content: bytes) -> Graph:
     body = memoryview(content)[PREFIX.size :]
     if hashlib.sha256(body).digest() != digest:
         raise RuntimeFileError("the file was damaged or cut off; its checksum does not fit")
-    reader = _Reader(body)
+    try:
+        return _decode_body(_Reader(body))
+    except GraphError as error:
+        raise RuntimeFileError(str(error)) from None
+
+
+def _decode_body(reader: _Reader) -> Graph:
     size = int.from_bytes(reader.read(4), "little")
     if size > MAX_HEADER:
         raise RuntimeFileError(f"the header would have {size} bytes; the limit is {MAX_HEADER}")

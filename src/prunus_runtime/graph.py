@@ -6,7 +6,7 @@ arrays and is not part of the graph.
 
 | operation | inputs | attributes | tensors |
 | --- | --- | --- | --- |
-| `conv` | x | `stride` [2], `padding` [top, left, bottom, right], `dilation` [2], `groups` | `weight` (O, I/groups, kh, kw), `bias` (O), `plane` (O, H, W) |
+| `conv` | x | `stride` [2], `padding` [4], `dilation` [2], `groups` | `weight`, `bias`, `plane` |
 | `linear` | x | | `weight` (O, I), `bias` (O) |
 | `affine` | x | | `scale` (C), `shift` (C) |
 | `max_pool` | x | `kernel` [2], `stride` [2], `padding` [4], `dilation` [2] | |
@@ -20,13 +20,15 @@ arrays and is not part of the graph.
 | `slice` | x | `start` [3], `stop` [3], `step` [3] | |
 | `softmax` | x | `log` | |
 
-`bias`, `plane` and `scale`/`shift` may be absent. `plane` is added to the output of a convolution at
-its position: it holds constants that differ at the borders. `padding` of `max_pool` is minus
-infinity, all other padding is zero; a pooling that must look further (`ceil_mode`) has it in
-`padding` at the bottom and right, and averages never count that part: `count_padding` is the
-[top, left, bottom, right] that they do count. `a` and `b` have one shape, or `b` has one value for
-each channel of `a`: shape (C, 1, 1). Kinds of activation: relu, clamp (`low`, `high`), leaky_relu
-(`slope`), elu (`slope`), sigmoid, tanh, silu, hardswish, hardsigmoid, gelu, gelu_tanh.
+A convolution's `weight` is (O, I/groups, kh, kw), its `bias` (O), its `plane` (O, H, W): constants
+that are added to its output at their positions, because they differ at the borders. `bias` and
+`plane` may be absent. `padding` is [top, left, bottom, right]; that of `max_pool` is minus
+infinity, all other is zero. A pooling that must look further (`ceil_mode`) has it in `padding`
+at the bottom and right; averages never count that part: `count_padding` [4] is what they count.
+`a` and `b` have one shape, or `b` has one value for each channel of `a`: shape (C, 1, 1).
+
+Kinds of activation: relu, clamp (`low`, `high`), leaky_relu (`slope`), elu (`slope`), sigmoid,
+tanh, silu, hardswish, hardsigmoid, gelu, gelu_tanh.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from prunus_runtime import arrays
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
 
-MAX_BODY = 2**28
+MAX_BODY = 2**26
 """Bytes of a request."""
 NPY, JSON = "application/x-npy", "application/json"
 

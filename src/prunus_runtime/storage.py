@@ -127,7 +127,7 @@ def _rounded(tensor: Array, store: str) -> tuple[NDArray[Any], Array]:
     scales = (np.abs(rows).max(axis=1) / 127).astype("<f4")
     divisors = np.where(scales > 0, scales, np.inf)[:, None]
     codes = np.clip(np.rint(rows / divisors), -127, 127).astype(np.int8)
-    if not np.isfinite(np.float32(127) * scales).all():
+    if (127 * scales.astype(np.float64) > np.finfo(np.float32).max).any():
         raise RuntimeFileError("has values that are too large for int8; store it as fp32")
     return codes, scales
 

@@ -37,7 +37,7 @@ class Builder:
         output = f"v{len(self.operations)}"
         operation = Operation(kind, names, output, attributes, tensors or {}, layer)
         operations = [*self.operations, operation]
-        self.shapes = infer(Graph("x", self.input_shape, tuple(operations), output))
+        self.shapes |= infer(Graph("x", self.input_shape, tuple(operations), output))
         self.operations = operations
         return output
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from prunus.errors import SettingError
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check, check_density, check_reachable
+from prunus.methods.base import Evaluate
+from prunus.methods.checks import check, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_highest, magnitudes
 from prunus.methods.sampling import check_seed

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from prunus.methods.base import check
+from prunus.methods.checks import check
 from prunus.selection import KINDS, Candidate
 
 Array = NDArray[np.float32]

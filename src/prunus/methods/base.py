@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from prunus import gates as gating
-from prunus.errors import AttachError, PrunusWarning, SettingError
+from prunus.errors import AttachError, PrunusWarning
 from prunus.gates import Gate
 from prunus.gates.base import masked
 from prunus.masks import Mask
+from prunus.methods.checks import check
 from prunus.methods.statistics import Statistics, statistics
-from prunus.selection import Candidate, Select, Selection, choose
+from prunus.selection import Candidate, Select, choose
 from prunus.ticket import Manifest, Ticket
 
 Evaluate = Callable[[], float]
@@ -133,6 +134,13 @@ class Method(ABC):
         self._check_attached()
         weights = self._trained_weights()
         return [{**options, "params": weights, "lr": lr}] if weights else []
+
+    def gate_group(
+        self, lr: float, options: Mapping[str, Any], *, weight_decay: float = 0.0
+    ) -> dict[str, Any]:
+        """A parameter group of what the gates learn: by default without weight decay."""
+        own = [p for gate in self.gates.values() for p in gate.parameters()]
+        return {**options, "params": own, "lr": lr, "weight_decay": weight_decay}
 
     def penalty(self) -> Tensor:
         """What to add to the loss; zero for methods without a penalty."""
@@ -380,28 +388,3 @@ class Method(ABC):
         first = self.selection[0]
         if not gating.is_attached(first, self.gates[first.name]):
             raise AttachError("this method has left its model (strip or remove); attach a new one")
-
-
-def check(condition: bool, message: str) -> None:
-    """Raise `SettingError` with `message` unless `condition` holds."""
-    if not condition:
-        raise SettingError(message)
-
-
-def check_density(target_density: float) -> None:
-    """Raise `SettingError` unless it is a density that a mask can have."""
-    check(
-        isinstance(target_density, int | float) and 0 < target_density <= 1,
-        f"target_density={target_density}: the fraction of weights to keep is above 0 and at most "
-        "1 (0.1 keeps a tenth)",
-    )
-
-
-def check_reachable(target_density: float, selection: Selection) -> None:
-    """Raise `SettingError` if the density is less than one of the selected weights."""
-    total = sum(candidate.parameter.numel() for candidate in selection)
-    check(
-        round(target_density * total) >= 1,
-        f"target_density={target_density:g} of {total:,} weights is less than one weight: choose "
-        f"at least {1 / max(1, total):.2g}",
-    )

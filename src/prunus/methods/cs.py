@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from prunus.errors import AttachError
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check, check_density, check_reachable
+from prunus.methods.base import Evaluate, Method
 from prunus.methods.budget import check_feasible, cut_scores, shift_scores
+from prunus.methods.checks import check, check_choice, check_density, check_reachable
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.schedules import cubic
 from prunus.selection import Candidate, Select
@@ -85,7 +86,7 @@ class ContinuousSparsification(Method):
             f"final_temperature={final_temperature}: beta rises from 1, so beta_T must exceed 1 "
             "(the paper uses 200)",
         )
-        check(mask_scale in ("init", "none"), f"mask_scale={mask_scale!r} is not 'init' or 'none'")
+        check_choice("mask_scale", mask_scale, ("init", "none"))
         check(
             anneal_every == 1 or 1 < anneal_every <= steps // 2,
             f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps a round",
@@ -145,8 +146,7 @@ class ContinuousSparsification(Method):
         """
         if score_lr is None:
             score_lr = lr * max(1.0, PAPER_STEPS / self.steps) ** 0.5
-        scores = [gate.score for gate in self.gates.values()]
-        own = {**options, "params": scores, "lr": score_lr, "weight_decay": 0.0}
+        own = self.gate_group(score_lr, options)
         return [*super().param_groups(lr, **options), own]
 
     def penalty(self) -> Tensor:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import TopKGate
-from prunus.methods.base import Method, check, check_density, check_reachable
+from prunus.methods.base import Method
+from prunus.methods.checks import check_choice, check_density, check_reachable
 from prunus.methods.ranking import keep_highest, magnitudes
 from prunus.selection import Candidate, Select
 
@@ -36,7 +37,7 @@ class DiscoveringNeuralWirings(Method):
         rewind: bool = False,
     ) -> None:
         check_density(target_density)
-        check(scope in ("layer", "global"), f"scope={scope!r} is not 'layer' or 'global'")
+        check_choice("scope", scope, ("layer", "global"))
         self.target_density = target_density
         self.scope = scope
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)

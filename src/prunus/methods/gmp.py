@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check, check_density, check_reachable
+from prunus.methods.base import Evaluate
+from prunus.methods.checks import check, check_choice, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_density, magnitudes
 from prunus.methods.schedules import cubic
@@ -59,7 +60,7 @@ class GradualMagnitudePruning(FixedMaskMethod):
         check(
             every is None or every >= 1, f"every={every}: there is at least one step between cuts"
         )
-        check(scope in ("global", "layer"), f"scope={scope!r} is not 'global' or 'layer'")
+        check_choice("scope", scope, ("global", "layer"))
         self.target_density = target_density
         self.start, self.end, self.every, self.scope = start, end, every, scope
         self.first_step = int(start * steps)  # t0

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from prunus.gates import check_attachable
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check
+from prunus.methods.base import Evaluate
+from prunus.methods.checks import check
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import magnitudes, remove_lowest
 from prunus.selection import KINDS, Select, Selection, choose

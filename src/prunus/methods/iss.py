@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from prunus.gates import BernoulliGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check
+from prunus.methods.base import Evaluate, Method
+from prunus.methods.checks import check
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.sampling import check_seed, sampler
 from prunus.selection import Candidate, Select

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from prunus.gates import HardConcreteGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check
+from prunus.methods.base import Evaluate, Method
+from prunus.methods.checks import check, check_choice
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.sampling import check_seed, sampler
 from prunus.selection import Candidate, Select
@@ -55,7 +56,7 @@ class L0Regularisation(Method):
             0 < keep_init < 1,
             f"keep_init={keep_init}: gates start with a probability between 0 and 1",
         )
-        check(rule in ("sample", "expected"), f"rule={rule!r} is not 'sample' or 'expected'")
+        check_choice("rule", rule, ("sample", "expected"))
         check(samples >= 1, f"samples={samples}: at least one set of gates has to be drawn")
         check_seed(seed)
         self.penalty_strength = penalty
@@ -88,8 +89,7 @@ class L0Regularisation(Method):
         """
         if score_lr is None:
             score_lr = lr * max(1.0, RATE_STEPS / self.steps)
-        scores = [gate.log_alpha for gate in self.gates.values()]
-        own = {**options, "params": scores, "lr": score_lr, "weight_decay": 0.0}
+        own = self.gate_group(score_lr, options)
         return [*super().param_groups(lr, **options), own]
 
     def penalty(self) -> Tensor:

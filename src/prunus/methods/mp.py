@@ -7,7 +7,8 @@ from typing import Any
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check_density, check_reachable
+from prunus.methods.base import Evaluate
+from prunus.methods.checks import check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_density, magnitudes
 from prunus.selection import Select

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from prunus.gates import ScalingGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method, check, check_density, check_reachable
+from prunus.methods.base import Evaluate, Method
+from prunus.methods.checks import check, check_density, check_reachable
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.ranking import keep_density
 from prunus.selection import Candidate, Select
@@ -60,9 +61,8 @@ class NetworkSlimming(Method):
 
         The factors' rate `scaling_lr` is that of the weights unless given.
         """
-        factors = [gate.scaling for gate in self.gates.values()]
         rate = lr if scaling_lr is None else scaling_lr
-        own = {**options, "params": factors, "lr": rate, "weight_decay": 0.0}
+        own = self.gate_group(rate, options)
         return [*super().param_groups(lr, **options), own]
 
     def penalty(self) -> Tensor:

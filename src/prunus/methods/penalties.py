@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from prunus.methods.base import check
+from prunus.methods.checks import check
 
 
 def check_penalty(penalty: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import nn
 
 from prunus.masks import Mask
-from prunus.methods.base import check, check_density, check_reachable
+from prunus.methods.checks import check_choice, check_density, check_reachable
 from prunus.methods.fixed import FixedMaskMethod
 from prunus.methods.ranking import keep_density, magnitudes
 from prunus.methods.sampling import check_seed
@@ -35,7 +35,7 @@ class RandomPruning(FixedMaskMethod):
         rewind_step: int | None = 0,
     ) -> None:
         check_density(target_density)
-        check(scope in ("layer", "global"), f"scope={scope!r} is not 'layer' or 'global'")
+        check_choice("scope", scope, ("layer", "global"))
         check_seed(seed)
         self.target_density, self.scope, self.seed = target_density, scope, seed
         super().__init__(model, steps=steps, select=select, rewind_step=rewind_step)

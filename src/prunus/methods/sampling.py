@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from prunus.methods.base import check
+from prunus.methods.checks import check
 
 
 def check_seed(seed: int) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from prunus.gates import SigmoidGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, check
+from prunus.methods.base import Evaluate
+from prunus.methods.checks import check
 from prunus.methods.cs import ContinuousSparsification
 from prunus.methods.ranking import remove_lowest
 from prunus.selection import Select

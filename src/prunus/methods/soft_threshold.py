@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from prunus.gates import SoftThresholdGate, gated_parameters
-from prunus.methods.base import Method, check
+from prunus.methods.base import Method
+from prunus.methods.checks import check
 from prunus.selection import Candidate, Select
 
 PULL = 0.2
@@ -72,8 +73,7 @@ class SoftThresholdReparameterisation(Method):
         decay = self.threshold_decay
         if decay is None:
             decay = PULL / max(rate * self.steps, PULL / MOST)
-        scores = [gate.score for gate in self.gates.values()]
-        own = {**options, "params": scores, "lr": rate, "weight_decay": decay}
+        own = self.gate_group(rate, options, weight_decay=decay)
         return [*super().param_groups(lr, **options), own]
 
     def on_step(self) -> None:

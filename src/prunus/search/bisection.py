@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.methods.base import check_density
+from prunus.methods.checks import check_density
 from prunus.search.settings import RunSettings, resolve
 from prunus.search.stages import execute
 from prunus.search.sweep.work import run_one
