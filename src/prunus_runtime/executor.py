@@ -9,7 +9,7 @@ import numpy as np
 
 from prunus_runtime.errors import InputError
 from prunus_runtime.graph import Array, Graph
-from prunus_runtime.native import Table, choose_isa, lanes
+from prunus_runtime.native import Table, instruction_set, lanes
 from prunus_runtime.plan import make_plan
 from prunus_runtime.shapes import shapes
 
@@ -21,12 +21,14 @@ class Network:
     set. Calls from several threads at once are safe.
     """
 
-    def __init__(self, graph: Graph, *, threads: int | None = None, isa: str | None = None) -> None:
+    def __init__(
+        self, graph: Graph, threads: int | None = None, *, isa: str | None = None
+    ) -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}; it must be at least 1")
         self.graph = graph
         self.threads = threads or len(os.sched_getaffinity(0))
-        self.isa = choose_isa(isa)
+        self.isa = instruction_set(isa)
         self._shapes = shapes(graph)
         self._tables: dict[bool, Table] = {}
         self._lock = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -63,17 +64,18 @@ class Table:
     floats: Array
     entries: NDArray[np.void]
 
-    def run(self, x: Array, y: Array, threads: int) -> None:
-        """Computes `y` from `x`, contiguous arrays of whole images."""
-        plan = _Plan(
+    @cached_property
+    def _plan(self) -> _Plan:
+        return _Plan(
             *(ISAS.index(self.isa), self.lanes, len(self.operations), self.arena),
             *(self.input_size, self.output_size, self.operations.ctypes.data),
             *(self.ints.ctypes.data, self.floats.ctypes.data, self.entries.ctypes.data),
         )
-        pointers = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
-        if _library().prunus_run(
-            ctypes.byref(plan), *pointers, ctypes.c_int64(len(x)), ctypes.c_int64(threads)
-        ):
+
+    def run(self, x: Array, y: Array, threads: int) -> None:
+        """Computes `y` from `x`, contiguous arrays of whole images."""
+        plan = ctypes.byref(self._plan)
+        if _library().prunus_run(plan, x.ctypes.data, y.ctypes.data, len(x), threads):
             raise MemoryError(f"no memory for {self.arena * 4} bytes of activations per thread")
 
 
@@ -105,7 +107,7 @@ def most_vectors(isa: str) -> int:
     return int(_library().prunus_most(ISAS.index(isa)))
 
 
-def choose_isa(isa: str | None = None) -> str:
+def instruction_set(isa: str | None = None) -> str:
     """`isa`, or `$PRUNUS_ISA`, or the best that this machine has."""
     isa = isa or os.environ.get("PRUNUS_ISA") or None
     if isa is None:
@@ -136,6 +138,8 @@ def _load(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
         size = int(library.prunus_operation_size())
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        library.prunus_run.argtypes = [pointer, pointer, pointer, integer, integer]
         library.prunus_lanes.restype = ctypes.c_int64
         library.prunus_lanes.argtypes = [ctypes.c_int64]
         library.prunus_most.restype = ctypes.c_int64

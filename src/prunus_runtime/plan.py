@@ -84,6 +84,8 @@ class _Planner:
                 )
             emitters[step.operation.kind](step)
         self._emit("store", a=self.values[self.graph.output])
+        # Poolings and copies that take every second element load what is between and behind.
+        self.arena += 2 * self.vector
         if self.arena >= 2**31:
             raise GraphError(
                 f"the activations of {self.lanes} images take {self.arena * 4 / 2**30:.0f} GiB; "

@@ -22,6 +22,21 @@ inline Vector splat(float x) { return x - Vector{}; }
 inline Vector at_least(Vector v, Vector low) { return low > v ? low : v; }
 inline Vector at_most(Vector v, Vector high) { return high < v ? high : v; }
 
+// Every second element of 2 * LANES.
+inline Vector load_even(const float* p) {
+  Bits even;
+  for (int i = 0; i < LANES; ++i) even[i] = 2 * i;
+  return __builtin_shuffle(load(p), load(p + LANES), even);
+}
+
+// As many elements as there are, at most `count`.
+inline void store_upto(float* p, Vector v, int64_t count) {
+  if (count >= LANES) return store(p, v);
+  float all[LANES];
+  store(all, v);
+  for (int64_t i = 0; i < count; ++i) p[i] = all[i];
+}
+
 inline float* plane_of(const Value& v, const Chunk& chunk, int64_t c) {
   return chunk.arena + v.offset + c * v.plane;
 }
@@ -65,24 +80,37 @@ void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t
   const bool residual = op.b.offset >= 0, bounded_below = op.low > -INFINITY, bounded_above = op.high < INFINITY;
   const Vector low = splat((float)op.low), high = splat((float)op.high);
 
+  // A sum is ready for its next product after some cycles only; a small tile has several sums of
+  // each position, so that there is always one that is.
+  constexpr int SIZE = ROWS * COLUMNS, WAYS = SIZE >= 6 ? 1 : SIZE >= 3 ? 2 : 4;
+
   for (int64_t f = first; f < last; ++f) {
-    Vector sum[ROWS * COLUMNS];
+    Vector sum[SIZE], more[WAYS][SIZE];
 #pragma GCC unroll 32
-    for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = splat(bias[f]);
+    for (int i = 0; i < SIZE; ++i) sum[i] = splat(bias[f]);
+    const Entry* e = entries + starts[f];
     const Entry* end = entries + starts[f + 1];
-    for (const Entry* e = entries + starts[f]; e != end; ++e) {
-      const Vector value = splat(e->value);
-      const float* from = in + e->offset;
+    const auto walk = [&](const Entry& entry, Vector* into) __attribute__((always_inline)) {
+      const Vector value = splat(entry.value);
+      const float* from = in + entry.offset;
 #pragma GCC unroll 32
-      for (int r = 0; r < ROWS; ++r)
+      for (int i = 0; i < SIZE; ++i) into[i] += value * load(from + i / COLUMNS * row + i % COLUMNS * column);
+    };
+    if (WAYS > 1 && end - e >= WAYS) {
 #pragma GCC unroll 32
-        for (int c = 0; c < COLUMNS; ++c) sum[r * COLUMNS + c] += value * load(from + r * row + c * column);
+      for (int i = 0; i < WAYS * SIZE; ++i) more[i / SIZE][i % SIZE] = Vector{};
+      for (; end - e >= WAYS; e += WAYS)
+#pragma GCC unroll 4
+        for (int w = 0; w < WAYS; ++w) walk(e[w], more[w]);
+#pragma GCC unroll 32
+      for (int i = 0; i < WAYS * SIZE; ++i) sum[i % SIZE] += more[i / SIZE][i % SIZE];
     }
+    for (; e != end; ++e) walk(*e, sum);
     float* out = plane_of(op.out, chunk, f) + tile.out;
     if (planes) {
       const float* plane = planes + f * op.p[6];
 #pragma GCC unroll 32
-      for (int i = 0; i < ROWS * COLUMNS; ++i) {
+      for (int i = 0; i < SIZE; ++i) {
         const int r = i / COLUMNS, c = i % COLUMNS;
         sum[i] += chunk.plan->lanes == 1 ? load(plane + c * LANES) : splat(plane[r * op.p[7] + c]);
       }
@@ -90,19 +118,19 @@ void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t
     if (residual) {
       const float* b = plane_of(op.b, chunk, f) + tile.b;
 #pragma GCC unroll 32
-      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
+      for (int i = 0; i < SIZE; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
     }
     if (bounded_below)
 #pragma GCC unroll 32
-      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = at_least(sum[i], low);
+      for (int i = 0; i < SIZE; ++i) sum[i] = at_least(sum[i], low);
     if (bounded_above)
 #pragma GCC unroll 32
-      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = at_most(sum[i], high);
+      for (int i = 0; i < SIZE; ++i) sum[i] = at_most(sum[i], high);
     if (mask)
 #pragma GCC unroll 32
-      for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = (Vector)((Bits)sum[i] & *(const LooseBits*)(mask + i * LANES));
+      for (int i = 0; i < SIZE; ++i) sum[i] = (Vector)((Bits)sum[i] & *(const LooseBits*)(mask + i * LANES));
 #pragma GCC unroll 32
-    for (int i = 0; i < ROWS * COLUMNS; ++i) store(out + i / COLUMNS * op.out.pitch + i % COLUMNS * LANES, sum[i]);
+    for (int i = 0; i < SIZE; ++i) store(out + i / COLUMNS * op.out.pitch + i % COLUMNS * LANES, sum[i]);
   }
 }
 
@@ -260,6 +288,9 @@ void copy(const Operation& op, const Chunk& chunk, int64_t c) {
     const float* in = from + row * a.pitch + left * lanes;
     if (step == 1)
       memcpy(out + begin * lanes, in + begin * lanes, (end - begin) * lanes * sizeof(float));
+    else if (lanes == 1 && step == 2)
+      for (int64_t x = begin; x < end; x += LANES)
+        store_upto(out + x, load_even(in + 2 * x), end - x);
     else if (lanes == 1)
       for (int64_t x = begin; x < end; ++x) out[x] = in[x * step];
     else
@@ -294,20 +325,17 @@ void pool(const Operation& op, const Chunk& chunk, int64_t c) {
   for (int64_t y = 0; y < v.height; ++y) {
     float* out = plane + y * v.pitch;
     // Whole windows of one image: along the row.
-    const int64_t begin = lanes == 1 ? op.p[2] : 0, end = lanes == 1 ? op.p[3] : 0;
     const int64_t stride = op.p[4];
-    if (begin < end) {
-      for (int64_t x = begin; x < end; ++x) out[x] = Way::start();
+    const bool along = lanes == 1 && stride <= 2;
+    const int64_t begin = along ? op.p[2] : 0, end = along ? op.p[3] : 0;
+    for (int64_t x = begin; x < end; x += LANES) {
+      Vector sum = splat(Way::start());
       for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
         for (int64_t k = 0; k < op.p[5]; ++k) {
-          const float* in = from + r * a.pitch + columns[2 * begin] + k * op.p[1];
-          if (stride == 1)
-            for (int64_t x = 0; x < end - begin; ++x) out[begin + x] = Way::join(out[begin + x], in[x]);
-          else if (stride == 2)
-            for (int64_t x = 0; x < end - begin; ++x) out[begin + x] = Way::join(out[begin + x], in[2 * x]);
-          else
-            for (int64_t x = 0; x < end - begin; ++x) out[begin + x] = Way::join(out[begin + x], in[x * stride]);
+          const float* in = from + r * a.pitch + columns[2 * x] + k * op.p[1];
+          sum = Way::join(sum, stride == 1 ? load(in) : load_even(in));
         }
+      store_upto(out + x, sum, end - x);
     }
     for (int64_t x = 0; x < v.width; ++x) {
       if (x == begin && begin < end) x = end;
