@@ -21,9 +21,9 @@ def to_module(graph: Graph) -> nn.Module:
     """
     shapes = shapes_of(graph)
     root = nn.Module()
-    traced = fx.Graph()
+    traced = fx.proxy.GraphAppendingTracer(fx.Graph())
     names = _names(graph)
-    values = {graph.input: fx.Proxy(traced.placeholder("x"))}
+    values = {graph.input: fx.Proxy(traced.graph.placeholder("x"), traced)}
     for operation, name in zip(graph.operations, names, strict=True):
         inputs = [values[value] for value in operation.inputs]
         if operation.kind in ("conv", "linear"):
@@ -32,12 +32,16 @@ def to_module(graph: Graph) -> nn.Module:
             tensors = constants(operation, shapes[operation.inputs[0]])
             used = _parameters(root, traced, name, tensors)
             values[operation.output] = compute(operation, inputs, used)
-    traced.output(values[graph.output].node)
-    return fx.GraphModule(root, traced, "Compacted").eval().requires_grad_(False)
+    traced.graph.output(values[graph.output].node)
+    return fx.GraphModule(root, traced.graph, "Compacted").eval().requires_grad_(False)
 
 
 def _layer(
-    root: nn.Module, traced: fx.Graph, operation: Operation, name: str, x: fx.Proxy
+    root: nn.Module,
+    traced: fx.proxy.GraphAppendingTracer,
+    operation: Operation,
+    name: str,
+    x: fx.Proxy,
 ) -> fx.Proxy:
     a, tensors = operation.attributes, constants(operation, ())
     weight, bias = tensors["weight"], tensors.get("bias")
@@ -60,7 +64,7 @@ def _layer(
         )
     layer.load_state_dict({k: t for k, t in tensors.items() if k != "plane"})
     _add_submodule(root, name, layer)
-    y = fx.Proxy(traced.call_module(name, (x.node,)))
+    y = fx.Proxy(traced.graph.call_module(name, (x.node,)), traced)
     if "plane" not in tensors:
         return y
     plane = _parameters(root, traced, name, {"plane": tensors["plane"]})["plane"]
@@ -69,14 +73,14 @@ def _layer(
 
 
 def _parameters(
-    root: nn.Module, traced: fx.Graph, name: str, tensors: Mapping[str, Tensor]
+    root: nn.Module, traced: fx.proxy.GraphAppendingTracer, name: str, tensors: Mapping[str, Tensor]
 ) -> dict[str, fx.Proxy]:
     """Tensors as parameters of the root, and as what the graph reads there."""
     found = {}
     for kind, tensor in tensors.items():
         attribute = f"{name.replace('.', '_')}_{kind}"
         root.register_parameter(attribute, nn.Parameter(tensor))
-        found[kind] = fx.Proxy(traced.get_attr(attribute))
+        found[kind] = fx.Proxy(traced.graph.get_attr(attribute), traced)
     return found
 
 

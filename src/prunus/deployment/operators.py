@@ -322,8 +322,10 @@ def _sliced(walk: Walk, x: Value, dim: int, part: slice) -> Value:
 def _split(walk: Walk, a: Arguments) -> list[Value]:
     x, dim = _value(a["self"]), a["dim"]
     total = walk.shapes[x][dim % (1 + len(walk.shapes[x])) - 1]
-    sizes: Any = -(-total // a["chunks"]) if "chunks" in a else next(
-        a[name] for name in ("split_size", "split_sizes") if name in a
+    sizes: Any = (
+        -(-total // a["chunks"])
+        if "chunks" in a
+        else next(a[name] for name in ("split_size", "split_sizes") if name in a)
     )
     if isinstance(sizes, int):
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
