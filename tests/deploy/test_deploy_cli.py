@@ -33,7 +33,7 @@ def cli(capsys, monkeypatch, tmp_path):
     return run
 
 
-def test_from_a_search_to_a_file(cli, tmp_path: Path) -> None:
+def test_from_a_search_to_a_file(cli) -> None:
     cli("search", *TASK, "--rounds", "1", "--mask-init", "0", "--rewind-epoch", "1")
     (search,) = Path("runs").iterdir()
     status, _, errors = cli("deploy", search)

@@ -61,9 +61,9 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise DeployError(
-            f"torch.export cannot capture this model ({type(error).__name__}: {reason}). What needs "
-            "no graph still works: prunus.strip, and prunus.deployment.export_onnx if ONNX can "
-            "express the model"
+            f"torch.export cannot capture this model ({type(error).__name__}: {reason}). What "
+            "needs no graph still works: prunus.strip, and prunus.deployment.export_onnx if ONNX "
+            "can express the model"
         ) from error
 
 
@@ -168,7 +168,7 @@ class _Walk:
         tensors: Mapping[str, Tensor | None] | None = None,
         **attributes: Any,
     ) -> Value:
-        """Write down an operation; returns the name of its value, of the node's shape or `shape`."""
+        """Write down an operation; the name of its value, which has the node's shape or `shape`."""
         assert self._node is not None
         name = Value(self._node.name)
         while name in self.shapes:

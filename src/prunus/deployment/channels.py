@@ -21,8 +21,8 @@ SOURCE = "_source"
 def needed_channels(graph: Graph, known: Mapping[str, Known]) -> Keep:
     """For every value, the channels that have to stay.
 
-    A channel stays if the output depends on it, or if an operation must treat it as another one that
-    stays: operands of additions have the same channels, grouped convolutions whole groups.
+    A channel stays if the output depends on it, or if an operation must treat it as another one
+    that stays: operands of additions have the same channels, grouped convolutions whole groups.
     """
     needed = {name: np.zeros_like(value.channels) for name, value in known.items()}
     needed[graph.input][:] = True

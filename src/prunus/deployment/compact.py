@@ -19,10 +19,10 @@ from prunus_runtime.graph import Array, Graph, Operation
 def compact(graph: Graph) -> Graph:
     """The graph without channels that are constant or that nothing reads, and with `affine` folded.
 
-    Exact up to rounding. The constant that an empty filter puts out goes into the bias of what reads
-    it. Where zero padding makes that wrong at the borders, it goes into a plane of the reading
-    convolution if that has no more numbers than the weights which it replaces, and stays where it is
-    otherwise. The shapes of input and output do not change.
+    Exact up to rounding. The constant that an empty filter puts out goes into the bias of what
+    reads it. Where zero padding makes that wrong at the borders, it goes into a plane of the
+    reading convolution if that has no more numbers than the weights which it replaces, and stays
+    where it is otherwise. The shapes of input and output do not change.
     """
     before: Any = None
     while before != (before := _signature(graph)):

@@ -66,16 +66,16 @@ def _with_ticket(
         step = ticket.manifest.rewind_point
         if step is not None:
             raise DeployError(
-                f"this ticket holds the early weights of step {step}, to re-train from: re-train it, "
-                "and deploy the trained model with weights='model', or the ticket of the re-training"
+                f"this ticket holds the early weights of step {step}, to re-train from: re-train "
+                "it, and deploy the trained model with weights='model', or the ticket of that run"
             )
         return strip(ticket.apply(plain))
     if gated_parameters(model):
         revived = (ticket.mask - Mask.of(model)).kept
         if revived:
             raise DeployError(
-                f"the ticket keeps {revived:,} weights that the model's own gates remove: it is not "
-                "the ticket of this model; deploy with ticket=None for the model as it is"
+                f"the ticket keeps {revived:,} weights that the model's own gates remove: it is "
+                "not the ticket of this model; deploy with ticket=None for the model as it is"
             )
     return strip(ticket.mask.apply(plain))
 

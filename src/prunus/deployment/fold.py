@@ -16,8 +16,8 @@ _LAYERS = ("conv", "linear")
 def fold(graph: Graph) -> Graph:
     """The graph with every `affine` inside the layer before or after it, where that is exact.
 
-    Exact up to rounding: it is done in float64. Before a convolution with zero padding a shift stays
-    where it is, because the padding is not shifted.
+    Exact up to rounding: it is done in float64. Before a convolution with zero padding a shift
+    stays where it is, because the padding is not shifted.
     """
     while True:
         folded = _fold_one(graph)

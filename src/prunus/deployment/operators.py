@@ -1,7 +1,7 @@
 """How each ATen operator becomes an operation of the graph: one small function each.
 
-A function gets the walk, which writes operations down, and the operator's arguments by name. Where
-these are tensors, they are constants of the model; where they are `Value`s, they come from the input.
+A function gets the walk, which writes operations down, and the operator's arguments by name. Those
+that are tensors are constants of the model; those that are `Value`s come from the input.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _mm(walk: Walk, a: Arguments) -> Value:
 def _product(walk: Walk, x: Value, weight: Tensor, bias: Any) -> Value:
     if len(walk.shapes[x]) != 1 or weight.ndim != 2:
         raise Unsupported(
-            "on values of more dimensions than (n, features); flatten them, or use a 1x1 convolution"
+            "on more dimensions than (n, features); flatten them, or use a 1x1 convolution"
         )
     tensors = {"weight": weight, "bias": None if bias is None else _constant(bias)}
     return walk.add("linear", x, tensors=tensors)

@@ -97,7 +97,7 @@ class Report:
                 [name, f"{time:.3f}", f"{1000 * self.batch / time:,.0f}", f"{time / own:.2f}x"]
                 for name, time in self.milliseconds.items()
             ]
-            header = [f"batch of {self.batch}", "ms", "images/s", "time of deployed"]
+            header = [f"batch of {self.batch}", "ms", "images/s", "slower by"]
             parts.append(text_table(header, rows))
         return "\n\n".join(parts)
 

@@ -15,8 +15,8 @@ from prunus.selection import Candidate
 class MultiplyAdds:
     """Counts, in the forward passes until it is asked, at how many positions layers are computed.
 
-    A weight of a convolution costs one multiply-add for each position of its output, one of a linear
-    layer one for each vector it is applied to.
+    A weight of a convolution costs one multiply-add for each position of its output, one of a
+    linear layer one for each vector it is applied to.
     """
 
     def __init__(self, selection: Iterable[Candidate]) -> None:
