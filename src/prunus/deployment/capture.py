@@ -55,9 +55,9 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
     try:
         with torch.no_grad(), quiet():
             # Without decompositions this only replaces operators in place by those that are not.
-            return torch.export.export(
-                model, (example_input,), dynamic_shapes=batch
-            ).run_decompositions({})
+            program = torch.export.export(model, (example_input,), dynamic_shapes=batch)
+            functional: torch.export.ExportedProgram = program.run_decompositions({})
+            return functional
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise DeployError(

@@ -53,7 +53,7 @@ def accuracy(task: Task, network: Any) -> dict[str, float]:
     for split in ("validation", "test"):
         right = total = 0
         with torch.no_grad():
-            for images, labels in task.data.evaluation(split, options).epoch(0):  # type: ignore[arg-type]
+            for images, labels in task.data.evaluation(split, options).epoch(0):
                 right += int((network(images).argmax(1) == labels).sum())
                 total += len(labels)
         if total:
@@ -74,7 +74,7 @@ def _last_trained(folder: Path) -> Path:
         raise SettingError(f"{folder} is not the folder of a run: it has no results.json")
     for stage in reversed(results["stages"]):
         if stage.get("ticket"):
-            return folder / stage["ticket"]
+            return folder / str(stage["ticket"])
     raise SettingError(f"the run in {folder} has not finished a network yet: let it go on")
 
 
