@@ -1,0 +1,145 @@
+"""The native core: convolutions against torch, small cases by hand, and what a caller can do wrong."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from graphs import Builder
+from native_paths import ISAS
+
+from prunus_runtime.errors import GraphError, InputError
+from prunus_runtime.executor import Network
+from prunus_runtime.graph import Graph, Operation
+
+BATCHES = (1, 2, 15, 16, 17, 128)
+KERNELS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 3), (5, 2))
+STRIDES = ((1, 1), (2, 2), (3, 3), (1, 2))
+PADDINGS = ((0, 0, 0, 0), (1, 1, 1, 1), (3, 3, 3, 3), (2, 0, 1, 3))
+
+
+def single(operation: Operation, shape: tuple[int, ...]) -> Graph:
+    return Graph("x", shape, (operation,), operation.output)
+
+
+def conv(weight: np.ndarray, **changes: object) -> Operation:
+    attributes = {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1], "groups": 1, **changes}
+    return Operation("conv", ("x",), "y", attributes, {"weight": weight.astype(np.float32)})
+
+
+def torch_conv(x: np.ndarray, operation: Operation) -> np.ndarray:
+    attributes = operation.attributes
+    top, left, bottom, right = attributes["padding"]
+    padded = F.pad(torch.from_numpy(x), (left, right, top, bottom))
+    y = F.conv2d(
+        padded,
+        torch.from_numpy(operation.tensors["weight"]),
+        stride=tuple(attributes["stride"]),
+        dilation=tuple(attributes["dilation"]),
+        groups=attributes["groups"],
+    )
+    return y.numpy()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_convolutions(isa: str, kernel: tuple[int, int]) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((17, 4, 13, 9)).astype(np.float32)
+    for stride, padding, dilation, groups in itertools.product(
+        STRIDES, PADDINGS, ((1, 1), (2, 1)), (1, 2, 4)
+    ):
+        if (kernel[0] - 1) * dilation[0] >= 13 + padding[0] + padding[2]:
+            continue
+        weight = random.standard_normal((8, 4 // groups, *kernel))
+        weight *= random.random(weight.shape) < 0.4
+        weight[3] = 0
+        operation = conv(
+            weight,
+            **{"stride": [*stride], "padding": [*padding], "dilation": [*dilation]},
+            groups=groups,
+        )
+        network = Network(single(operation, (4, 13, 9)), 1, isa=isa)
+        expected = torch_conv(x, operation)
+        np.testing.assert_allclose(network(x), expected, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(network(x[:1]), expected[:1], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("size", [1, 2, 4, 7, 8, 14, 16, 31, 32, 56])
+def test_a_residual_block_at_every_size_and_batch(isa: str, size: int) -> None:
+    random = np.random.default_rng(1)
+    net = Builder((3, size, size))
+    first = net.activation(net.conv("x", 16))
+    second = net.activation(net.conv(first, 16))
+    graph = net.graph(net.activation(net.add("add", [net.conv(second, 16), first])))
+    x = random.standard_normal((128, 3, size, size)).astype(np.float32)
+    weights = [o.tensors for o in graph.operations if o.kind == "conv"]
+    tensors = [(torch.from_numpy(t["weight"]), torch.from_numpy(t["bias"])) for t in weights]
+    a = F.relu(F.conv2d(torch.from_numpy(x), *tensors[0], padding=1))
+    b = F.relu(F.conv2d(a, *tensors[1], padding=1))
+    expected = F.relu(F.conv2d(b, *tensors[2], padding=1) + a).numpy()
+    network = Network(graph, 2, isa=isa)
+    for n in BATCHES:
+        np.testing.assert_allclose(network(x[:n]), expected[:n], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", [1, 16])
+def test_a_window_by_hand(isa: str, n: int) -> None:
+    # Two kept weights: the pixel above (times 2) and the pixel to the right (times 10).
+    weight = np.zeros((1, 1, 3, 3))
+    weight[0, 0, 0, 1], weight[0, 0, 1, 2] = 2, 10
+    x = np.tile(np.array([[[[1, 2], [3, 4]]]], np.float32), (n, 1, 1, 1))
+    y = Network(single(conv(weight, padding=[1] * 4), (1, 2, 2)), 1, isa=isa)(x)
+    assert y.tolist() == [[[[20, 0], [42, 4]]]] * n
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_no_weights_at_all(isa: str) -> None:
+    network = Network(single(conv(np.zeros((3, 2, 3, 3)), padding=[1] * 4), (2, 5, 5)), isa=isa)
+    for n in (0, 1, 16):
+        assert not network(np.ones((n, 2, 5, 5), np.float32)).any()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", [1, 16])
+def test_pooling_keeps_what_is_not_a_number_and_never_sees_its_padding(isa: str, n: int) -> None:
+    options = {"kernel": [3, 3], "stride": [2, 2], "padding": [1] * 4, "dilation": [1, 1]}
+    network = Network(single(Operation("max_pool", ("x",), "y", options), (1, 4, 4)), 1, isa=isa)
+    x = np.full((n, 1, 4, 4), -5, np.float32)
+    assert (network(x) == -5).all()
+    x[0, 0, 0, 0] = np.nan
+    assert np.isnan(network(x)[0, 0]).tolist() == [[True, False], [False, False]]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_garbage_of_one_run_is_not_seen_by_the_next(isa: str) -> None:
+    graph = single(conv(np.ones((2, 2, 3, 3)), padding=[1] * 4), (2, 5, 6))
+    network = Network(graph, 1, isa=isa)
+    x = np.random.default_rng(0).standard_normal((17, 2, 5, 6)).astype(np.float32)
+    before = network(x)
+    network(np.full_like(x, np.inf))
+    np.testing.assert_array_equal(network(x), before)
+
+
+def test_wrong_inputs() -> None:
+    graph = single(conv(np.ones((1, 2, 1, 1))), (2, 5, 6))
+    with pytest.raises(InputError, match=r"\(2, 5, 6\).*\(images, 2, 5, 6\)"):
+        Network(graph)(np.zeros((2, 5, 6), np.float32))
+    with pytest.raises(ValueError, match="threads is 0"):
+        Network(graph, 0)
+    with pytest.raises(ValueError, match="isa is 'mmx'.*avx512, avx2, portable"):
+        Network(graph, isa="mmx")
+
+
+def test_an_unknown_operation_is_named_with_its_layer() -> None:
+    operation = Operation("einsum", ("x",), "y", layer="encoder.attention")
+    with pytest.raises(GraphError, match=r"einsum.*encoder\.attention"):
+        Network(single(operation, (3, 4, 4)))
+
+
+def test_an_instruction_set_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRUNUS_ISA", "portable")
+    assert Network(single(conv(np.ones((1, 1, 1, 1))), (1, 2, 2))).isa == "portable"

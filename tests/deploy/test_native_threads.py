@@ -1,0 +1,85 @@
+"""The native core with threads: calls at once, forks, the end of the process."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+from graphs import Builder, batch
+from native_paths import ISAS
+from processes import run
+
+from prunus_runtime import reference
+from prunus_runtime.executor import Network
+from prunus_runtime.graph import Graph
+
+pytestmark = pytest.mark.skipif(not ISAS, reason="the native core is not compiled")
+
+
+def network_graph(seed: int = 0) -> Graph:
+    net = Builder((3, 16, 16), seed)
+    x = net.activation(net.conv("x", 24))
+    x = net.activation(net.conv(x, 32, stride=(2, 2)))
+    x = net.add("flatten", net.add("adaptive_avg_pool", x, size=[1, 1]))
+    return net.graph(net.linear(x, 10))
+
+
+def test_calls_from_many_threads_at_once() -> None:
+    """Several networks, each called from several threads with batches of several sizes."""
+    graphs = [network_graph(seed) for seed in range(3)]
+    networks = [Network(graph, threads=2) for graph in graphs]
+    inputs = [batch(graphs[0], n, seed=n) for n in (1, 3, 16, 33)]
+    expected = [[reference.run(graph, x) for x in inputs] for graph in graphs]
+    wrong: list[float] = []
+
+    def work(number: int) -> None:
+        for i in range(40):
+            k, j = (number + i) % len(networks), (number * 7 + i) % len(inputs)
+            error = np.abs(networks[k](inputs[j]) - expected[k][j]).max()
+            if not error < 1e-4:
+                wrong.append(float(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not wrong
+
+
+PROGRAM = """
+import os, sys
+sys.path[:0] = {path!r}
+import numpy as np
+from test_native_threads import network_graph
+from graphs import batch
+from prunus_runtime.executor import Network
+graph = network_graph()
+network, x = Network(graph, threads=3), batch(graph, 17)
+y = network(x)
+{rest}
+"""
+
+
+@pytest.mark.parametrize("signal_of_life", ["fork", "exit", "thread"])
+def test_forks_and_the_end_of_the_process(signal_of_life: str) -> None:
+    rest = {
+        "fork": """
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(network(x), y) else 3)
+    assert os.waitpid(child, 0)[1] == 0
+""",
+        "exit": "print(y.sum())",
+        # A thread that is in the middle of a call when the interpreter ends.
+        "thread": """
+import sys
+import threading
+def forever():
+    while True: network(x)
+threading.Thread(target=forever, daemon=True).start()
+""",
+    }[signal_of_life]
+    run("-c", PROGRAM.format(path=sys.path, rest=rest + "\nprint('done', flush=True)"))
