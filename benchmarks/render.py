@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import deploy_table as deployed
 import methods_table as methods
 from keep_reproduced import picture_name
 from prunus.demo.experiment import Result
@@ -28,6 +29,7 @@ PAGES = (
     "README.md",
     "docs/benchmarks.md",
     "docs/demo.md",
+    "docs/deploy.md",
     "docs/methods/budget.md",
     "docs/methods/comparison.md",
     "docs/sweeps.md",
@@ -125,6 +127,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "throughput": throughput,
     "cifar-curve": cifar_curve,
     "sweeps": sweeps,
+    "penalty-cost": lambda: markdown(*deployed.penalty_cost(read("penalty_cost"))),
+    "deploy-speed": lambda: markdown(*deployed.speed(read("deploy"))),
+    "deploy-learned": lambda: markdown(*deployed.learned(read("deploy"))),
+    "deploy-example": lambda: markdown(*deployed.example(read("deploy-example"))),
+    "deploy-example-notes": lambda: deployed.example_notes(read("deploy-example")),
     "methods-fine-tuned": lambda: methods_table("fine_tuned"),
     "methods-retrained": lambda: methods_table("retrained"),
     "methods-found": lambda: methods_table("searched"),

@@ -1,0 +1,89 @@
+"""The measurements of deployed networks as tables."""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Any
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def penalty_cost(runs: list[Any]) -> Table:
+    """What counting multiply-adds in the penalty does, means over seeds."""
+    groups: dict[tuple[float, str], list[Any]] = {}
+    for run in runs:
+        groups.setdefault((run["penalty"], run["cost"]), []).append(run)
+    numbers = ("kept_weights", "kept_macs", "test_accuracy")
+    rows = [
+        [f"{penalty:g}", cost, *(f"{100 * mean(r[n] for r in group):.2f} %" for n in numbers)]
+        for (penalty, cost), group in groups.items()
+    ]
+    header = ["penalty", "counted in", "weights kept", "multiply-adds kept", "test accuracy"]
+    return header, rows
+
+
+def speed(content: dict[str, Any]) -> Table:
+    """Times of dense ONNX Runtime over those of the sparse runtime, and what else ran dense."""
+    found = content["rows"]
+    masks = list(dict.fromkeys(row["mask"] for row in found if row["mask"].endswith("%")))
+    others = [name for name in found[0]["dense_seconds"] if name != "onnxruntime"]
+    rows = []
+    for place in dict.fromkeys((row["network"], row["batch"]) for row in found):
+        here = {r["mask"]: r for r in found if (r["network"], r["batch"]) == place}
+        dense = here[masks[0]]["dense_seconds"]
+        rows.append(
+            [
+                *map(str, place),
+                *(f"{dense['onnxruntime'] / dense[other]:.2f}" for other in others),
+                *(f"{here[mask]['speedup']:.1f}" for mask in masks),
+            ]
+        )
+    return ["network", "batch", *(f"dense {name}" for name in others), *masks], rows
+
+
+def learned(content: dict[str, Any]) -> Table:
+    """The same for masks that were learned."""
+    rows = [
+        [
+            row["network"],
+            row["mask"],
+            f"{100 * row['kept_weights']:.1f} %",
+            f"{100 * row['kept_macs']:.1f} %",
+            str(row["batch"]),
+            f"{row['speedup']:.1f}",
+        ]
+        for row in content["rows"]
+        if not row["mask"].endswith("%")
+    ]
+    header = ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"]
+    return header, rows
+
+
+def example(networks: list[Any]) -> Table:
+    """Each network in four forms: accuracy, speed and size."""
+    rows = []
+    for found in networks:
+        for way, numbers in found["rows"].items():
+            form = "deployed" if way.endswith("deployed") else "dense"
+            speeds = [f"{value:,.0f}" for value in numbers["images_per_second"].values()]
+            rows.append(
+                [
+                    found["network"],
+                    way,
+                    f"{100 * numbers['accuracy']:.2f} %",
+                    *speeds,
+                    f"{found['bytes'][form] / 1000:,.0f}",
+                ]
+            )
+    header = ["network", "", "test accuracy", "images/s, batch 1", "images/s, batch 128", "kB"]
+    return header, rows
+
+
+def example_notes(networks: list[Any]) -> str:
+    """What was kept, and how exact the deployed networks are."""
+    return "\n\n".join(
+        f"{found['network']} kept {100 * found['kept_weights']:.1f} % of its weights and "
+        f"{100 * found['kept_macs']:.1f} % of its multiply-adds; deployed, it differs from the "
+        f"sparse network in PyTorch by at most {found['max_difference']:.1e}."
+        for found in networks
+    )
