@@ -50,11 +50,11 @@ def compiler() -> list[str] | None:
 
 
 def compile_native(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
-    """Compiles into `library`, which appears only when it is complete."""
+    """Compiles into `library`, which appears only when it is complete. `flags` come last."""
     command = compiler()
     if command is None:
         raise CompilationError("no C++ compiler found: install g++ or clang++, or set CXX")
-    command = [*command, *_FLAGS, *flags]
+    command = [*command, *_FLAGS]
     x86 = platform.machine().lower() in ("x86_64", "amd64") and sys.maxsize > 2**32
     if x86:
         command.append("-DPRUNUS_X86")
@@ -67,9 +67,9 @@ def compile_native(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
                 jobs[isa] = [*command, *options, *names, *sizes, str(SOURCES / "kernels.cpp")]
         objects = {name: f"{folder}/{name}.o" for name in jobs}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(_run, ([*jobs[n], "-c", "-o", objects[n]] for n in jobs)))
+            list(pool.map(_run, ([*jobs[n], *flags, "-c", "-o", objects[n]] for n in jobs)))
         linked = f"{folder}/library{SUFFIX}"
-        _run([*command, "-shared", *objects.values(), "-o", linked])
+        _run([*command, *flags, "-shared", *objects.values(), "-o", linked])
         Path(linked).replace(library)
     return library
 

@@ -32,6 +32,10 @@ from prunus_runtime.windows import Windows, pool_windows
 
 DENSE = 0.3
 """From this density on, a linear layer of one image is faster as a dense matrix."""
+CACHE = 32 * 1024
+"""Bytes of the fastest cache that a tile's inputs may take."""
+WORTH = 24
+"""Weights of a filter that are worth going over its output once more."""
 
 
 def make_plan(
@@ -126,6 +130,10 @@ class _Planner:
             elif step.operation.kind == "conv" and self.lanes > 1:
                 layout.margins[step.inputs[0]].include(*step.operation.attributes["padding"])
         lifetimes[self.graph.output][1] = len(self.steps) + 1
+        for time, step in enumerate(self.steps, 1):
+            # A sum takes the place of what is added to, if nobody reads that any more.
+            if step.residual and lifetimes[step.residual][1] == time:
+                layout.share(step.output, step.residual)
         self.values, self.arena = layout.place({n: (a, b) for n, (a, b) in lifetimes.items()})
 
     def _is_single(self, step: Step) -> bool:
@@ -281,7 +289,26 @@ class _Planner:
             for tile in tiles_along(vectors, self.most)
         ]
         p = (0, self.vector, masked, plane is not None, length, 0)
-        self._tiled(step, (a, b, out), lists, tiles, p, floats, length)
+        longest = max(tile[1] for tile in tiles) * self.vector
+        passes = self._passes(lists, a, longest + lists.reach_within_plane(a))
+        if passes == 1:
+            self._tiled((a, b, out), lists, tiles, p, floats, length, (step.low, step.high))
+            return
+        nothing = (0, self.vector, masked, False, length, 0)
+        zeros = [np.zeros(out.channels, np.float32)]
+        for number, part in enumerate(lists.split(passes)):
+            bounds = (step.low, step.high) if number == passes - 1 else (-math.inf, math.inf)
+            first = number == 0
+            values = (a, b if first else out, out)
+            constants = (p, floats) if first else (nothing, zeros)
+            self._tiled(values, part, tiles, *constants, length, bounds)
+
+    def _passes(self, lists: Lists, a: Value, length: int) -> int:
+        """How often to go over the output, each time with some of the input channels: so that what
+        all filters read at a tile stays in the fastest cache, unless too few weights are left for
+        each time."""
+        footprint = len(np.unique(lists.channels)) * length * 4
+        return max(1, min(-(-footprint // CACHE), len(lists.entries) // lists.filters // WORTH))
 
     def _across(self, step: Step, a: Value, lists: Lists, row: int, column: int) -> None:
         b, out, bias = self._common(step)
@@ -296,17 +323,17 @@ class _Planner:
             for tile in tiles_across(out.height, out.width, self.most)
         ]
         p = (row, column, -1, plane is not None, out.height * out.width, out.width)
-        self._tiled(step, (a, b, out), lists, tiles, p, floats, 0)
+        self._tiled((a, b, out), lists, tiles, p, floats, 0, (step.low, step.high))
 
     def _tiled(
         self,
-        step: Step,
         values: tuple[Value, Value, Value],
         lists: Lists,
         tiles: list[tuple[int, ...]],
         p: tuple[int, ...],
         floats: list[NDArray[np.float32]],
         length: int,
+        bounds: tuple[float, float],
     ) -> None:
         a, b, out = values
         blocks = lists.blocks(-(-self.parts // len(tiles)))
@@ -321,7 +348,7 @@ class _Planner:
             ints=(lists.starts, blocks, np.array(tiles, np.int32).reshape(-1)),
             floats=floats,
             entries=lists.entries,
-            bounds=(step.low, step.high),
+            bounds=bounds,
         )
 
     # Everything else
