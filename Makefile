@@ -4,18 +4,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint browser bench docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/prunus demo
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n 2 --cov --cov-report=term
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# The tests of pages need Debian's chromium, and are skipped where it cannot be had.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  { test "$$(id -u)" = 0 && timeout 600 sh -c 'apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium' \
+	    >/dev/null 2>&1; } || \
+	  echo "No chromium: the tests of pages are skipped. As root: apt-get install chromium"
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/gate_overhead.py

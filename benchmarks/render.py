@@ -118,6 +118,7 @@ def pictures() -> None:
     plots = {
         "demo": charts.accuracy_against_density(demo_groups()),
         "methods-fine-tuned": methods.plot(comparison, "fine_tuned"),
+        "methods-retrained": methods.plot(comparison, "retrained"),
     }
     folder = ROOT / "docs" / "images"
     folder.mkdir(exist_ok=True)

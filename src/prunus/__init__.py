@@ -1,7 +1,10 @@
 """Prunus finds the small network inside a big one."""
 
+from typing import TYPE_CHECKING, Any
+
 from prunus.errors import (
     AttachError,
+    DeployError,
     MaskError,
     PrunusError,
     PrunusWarning,
@@ -34,6 +37,9 @@ from prunus.selection import Candidate, Selection, candidates, choose
 from prunus.ticket import Manifest, Ticket
 from prunus.version import __version__
 
+if TYPE_CHECKING:
+    from prunus.deployment import Deployed, deploy
+
 __all__ = [
     "AMC",
     "METHODS",
@@ -41,6 +47,8 @@ __all__ = [
     "Candidate",
     "ContinuedMagnitudePruning",
     "ContinuousSparsification",
+    "DeployError",
+    "Deployed",
     "DiscoveringNeuralWirings",
     "GradualMagnitudePruning",
     "IterativeMagnitudePruning",
@@ -68,7 +76,16 @@ __all__ = [
     "__version__",
     "candidates",
     "choose",
+    "deploy",
     "hard",
     "remove",
     "strip",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("deploy", "Deployed"):  # imported when used, because few programs do
+        from prunus import deployment
+
+        return getattr(deployment, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,5 +25,9 @@ class TicketError(PrunusError, ValueError):
     """A ticket file that cannot be read, or a ticket that does not fit the model."""
 
 
+class DeployError(PrunusError, RuntimeError):
+    """A network that cannot be captured or deployed, or a deployed one that cannot be read."""
+
+
 class PrunusWarning(UserWarning):
     """Something that works but is very probably not what was wanted."""

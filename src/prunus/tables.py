@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their content; the first is left-aligned, the others right-aligned."""
+def text_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: Container[int] = (0,)
+) -> str:
+    """Columns as wide as their content, aligned to the right but for those in `left`."""
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
 
     def render(line: Sequence[str]) -> str:
-        first, *others = (
-            cell.ljust(width) if i == 0 else cell.rjust(width)
+        cells = (
+            cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
-        return "  ".join([first, *others]).rstrip()
+        return "  ".join(cells).rstrip()
 
     return "\n".join(map(render, lines))
 

@@ -21,11 +21,14 @@ arrays and is not part of the graph.
 | `softmax` | x | `log` | |
 
 A convolution's `weight` is (O, I/groups, kh, kw), its `bias` (O), its `plane` (O, H, W): constants
-that are added to its output at their positions, because they differ at the borders. `bias` and
-`plane` may be absent. `padding` is [top, left, bottom, right]; that of `max_pool` is minus
-infinity, all other is zero. A pooling that must look further (`ceil_mode`) has it in `padding`
-at the bottom and right; averages never count that part: `count_padding` [4] is what they count.
+that are added to its output at their positions, because they differ at the borders. `bias`,
+`plane`, `scale` and `shift` may be absent. `padding` is [top, left, bottom, right]; that of
+`max_pool` is minus infinity, all other is zero. A pooling that must look further (`ceil_mode`) has
+it in `padding` at the bottom and right; averages never count that part: `count_padding` [4] is
+what they count.
 `a` and `b` have one shape, or `b` has one value for each channel of `a`: shape (C, 1, 1).
+`linear` takes (features,); `pad` and `slice` take images. `concatenate` and `softmax` go over the
+channels, or the features. All sizes are at least 1, and all numbers are finite: `shapes` checks it.
 
 Kinds of activation: relu, clamp (`low`, `high`), leaky_relu (`slope`), elu (`slope`), sigmoid,
 tanh, silu, hardswish, hardsigmoid, gelu, gelu_tanh.

@@ -25,6 +25,7 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "gelu_tanh": (),
 }
 """Kinds of activation, and the attributes of each."""
+MAX_POOL_PADDING = 4096
 
 
 def output_shape(operation: Operation, inputs: Sequence[Shape]) -> Shape:
@@ -150,12 +151,16 @@ def _check_seen(
     """Each window has something to take the maximum or the mean of."""
     stride, padding = operation.attributes["stride"], operation.attributes["padding"]
     dilation = operation.attributes.get("dilation", (1, 1))
+    if max(padding) > MAX_POOL_PADDING:
+        raise GraphError(f"`padding` is {shown(padding)}; pooling can have {MAX_POOL_PADDING}")
     for axis in (0, 1):
-        start = np.arange(output[axis]) * stride[axis] - padding[axis]
         low, high = -counted[axis], x[1 + axis] + counted[2 + axis]
-        # The first tap at `low` or after it: is it one of the window's, and before `high`?
-        tap = np.maximum(0, -((start - low) // dilation[axis]))
-        if np.any((tap >= kernel[axis]) | (start + tap * dilation[axis] >= high)):
+        last = (output[axis] - 1) * stride[axis] - padding[axis]
+        # Of windows that begin before `low`, the first tap after it: theirs, and before `high`?
+        start = np.arange(-padding[axis], min(low, last + 1), stride[axis])
+        tap = -((start - low) // dilation[axis])
+        missed = (tap >= kernel[axis]) | (start + tap * dilation[axis] >= high)
+        if last >= high or missed.any():
             raise GraphError("one of its windows sees nothing but padding")
 
 

@@ -297,6 +297,26 @@ def test_a_bomb_is_not_unpacked():
     assert peak(signed(start + bomb)) < 2**24
 
 
+def test_many_large_operations_take_no_time():
+    pool = {"kernel": [1, 2], "stride": [1, 1], "padding": [0, 1, 0, 0], "dilation": [1, 1]}
+    operations = [
+        {
+            "kind": "max_pool",
+            "inputs": ["x"],
+            "output": f"v{i}",
+            "attributes": pool,
+            "layer": "",
+            "tensors": {},
+        }
+        for i in range(20_000)
+    ]
+    shape = [1, 1, 2**20 - 1]
+    header = {"input": "x", "input_shape": shape, "operations": operations, "output": "gone"}
+    start = time.monotonic()
+    assert "'gone' is made by no operation" in refused(packed(header, b""))
+    assert time.monotonic() - start < 60
+
+
 def test_many_tensors_are_too_many_in_all():
     header = copy.deepcopy(HEADER)
     first = header["operations"][0]

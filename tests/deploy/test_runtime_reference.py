@@ -223,4 +223,4 @@ def test_resnet20_takes_well_under_a_second():
     image = batch(graph, 1)
     start = time.perf_counter()
     assert_close(reference.run(graph, image), in_torch(graph, image))
-    assert time.perf_counter() - start < 5, "on a machine that is busy; 0.05 s on one that is not"
+    assert time.perf_counter() - start < 5, "even on a busy machine"

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import Builder, batch, graphs
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from prunus_runtime import Graph, GraphError, Operation, reference
 from prunus_runtime.shapes import shapes
@@ -113,6 +114,7 @@ def test_operations_of_two_values():
         ("affine", {}, {"scale": zeros(5)}, "`scale` has shape"),
         ("max_pool", {**MAX, "padding": [2, 0, 0, 0]}, {}, "nothing but padding"),
         ("max_pool", {**MAX, "padding": [0, 0, 0, 4]}, {}, "nothing but padding"),
+        ("max_pool", {**MAX, "padding": [0, 0, 0, 5000]}, {}, "pooling can have 4096"),
         ("max_pool", {**MAX, "kernel": [6, 2]}, {}, r"window of \(6, 2\)"),
         ("avg_pool", {**AVG, "count_padding": [0, 0, 1, 0]}, {}, "`count_padding`"),
         ("avg_pool", {**AVG, "padding": [2, 0, 0, 0]}, {}, "nothing but padding"),
@@ -146,6 +148,28 @@ def test_a_max_pool_whose_taps_miss_the_image():
     with pytest.raises(GraphError, match="nothing but padding"):
         shape_of((1, 1, 1), "max_pool", options)
     assert shape_of((1, 2, 1), "max_pool", options) == (1, 2, 1)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_windows_of_padding_are_found(data):
+    size, kernel, stride = (data.draw(st.integers(1, 6)) for _ in range(3))
+    dilation = data.draw(st.integers(1, 7))
+    padding = [data.draw(st.integers(0, 9)) for _ in range(2)]
+    assume(size + sum(padding) > (kernel - 1) * dilation)
+    options = {
+        "kernel": [1, kernel],
+        "stride": [1, stride],
+        "padding": [0, padding[0], 0, padding[1]],
+        "dilation": [1, dilation],
+    }
+    count = (size + sum(padding) - (kernel - 1) * dilation - 1) // stride + 1
+    windows = [range(-padding[0] + i * stride, 10**6, dilation)[:kernel] for i in range(count)]
+    if all(any(0 <= tap < size for tap in window) for window in windows):
+        assert shape_of((1, 1, size), "max_pool", options) == (1, 1, count)
+    else:
+        with pytest.raises(GraphError, match="nothing but padding"):
+            shape_of((1, 1, size), "max_pool", options)
 
 
 RELU = Operation("activation", ("x",), "y", {"kind": "relu"})

@@ -56,12 +56,14 @@ class Runs:
             self.ticket(folder / ticket, density, seed, method)
         return folder
 
-    def retrain(self, source, number, accuracy, *, task=None, control=None):
+    def retrain(self, source, number, accuracy, *, task=None, control=None, name=None):
         """Of the ticket of round `number` of the run in the folder `source`."""
         results = json.loads((source / "results.json").read_text())
         density = results["stages"][number - 1]["density"]
         stage = self.stage("re-training", density, accuracy, "tickets/re-training.safetensors")
-        name = f"retrain-{source.name}-{number}-{task or ''}-{control or ''}".replace("/", "-")
+        name = name or f"retrain-{source.name}-{number}-{task or ''}-{control or ''}".replace(
+            "/", "-"
+        )
         extra = {"control": control} if control else {}
         ticket = source / "tickets" / f"round-{number}.safetensors"
         return self.write(

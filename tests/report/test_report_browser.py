@@ -5,9 +5,9 @@ import shutil
 import pytest
 from made import Runs
 
+from prunus.report.comparison import comparisons
 from prunus.report.run_page import report_page
 from prunus.report.runs import read_runs
-from prunus.report.tables import task_reports
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,7 +35,7 @@ def page_of(folder):
     """The address of a page about the runs in a folder."""
     found = read_runs(folder)
     path = folder / "report.html"
-    path.write_text(report_page("runs <b>", found, task_reports(found.records)))
+    path.write_text(report_page("runs <b>", found, comparisons(found.records)))
     return path.as_uri()
 
 

@@ -1,14 +1,21 @@
 """`prunus report`, as a person types it."""
 
 import json
+import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from made import Runs
 
 from processes import SECONDS, started, wait_until
 from prunus.cli import main
+from prunus.report.runs import read_runs
+from prunus.search.sweep import SweepRecipe
+from prunus.search.sweep.plan import make_plan
+from prunus.search.sweep.state import SweepFile, survey
 
 
 @pytest.fixture
@@ -43,7 +50,10 @@ def test_everything_at_once(cli, folder, tmp_path):
 
 def test_nothing_to_report(cli, tmp_path):
     status, _, errors = cli("report", tmp_path / "none")
-    assert status == 2 and "none is not a folder" in errors
+    assert status == 2 and f"there is no folder {tmp_path / 'none'}" in errors
+    (tmp_path / "file").touch()
+    status, _, errors = cli("report", tmp_path / "file", "--watch")
+    assert status == 2 and "file is a file" in errors
     status, _, errors = cli("report", tmp_path)
     assert status == 2 and f"no runs with settings.yaml below {tmp_path}" in errors
 
@@ -70,9 +80,19 @@ def test_watching_a_sweep_to_its_end(tmp_path):
 
 
 def test_watching_until_ctrl_c(tmp_path):
-    with started("-u", "-m", "prunus", "report", tmp_path, "--watch") as process:
+    later = tmp_path / "later"  # the sweep has not begun yet
+    with started("-m", "prunus", "report", later, "--watch") as process:
         assert "No runs below" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
     assert "No longer watching" in output
+
+
+def test_the_recipe_in_the_documentation_and_the_state_of_a_real_sweep(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/report.md").read_text()
+    recipe = yaml.safe_load(re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1])
+    plan = make_plan(SweepRecipe.parse(recipe), tmp_path)
+    SweepFile(tmp_path, {"name": "digits"}).write(survey(plan, {}))
+    (sweep,) = read_runs(tmp_path).sweeps
+    assert sweep.state == "digits: 56 runs, 56 pending." and not sweep.over

@@ -6,7 +6,9 @@ import shutil
 import pytest
 
 from prunus import PrunusWarning
-from prunus.report.runs import Accuracy, as_text, flattened, read_runs
+from prunus.report.lines import lines
+from prunus.report.parameters import as_text, flattened
+from prunus.report.runs import Accuracy, read_runs
 
 
 def by_key(found):
@@ -119,8 +121,9 @@ def test_bytes_that_are_no_text(runs):
 
 def sweep_run(folder, root, **changes):
     return {
-        "id": folder.name, "command": "search", "task": "t", "method": "cs", "row": "ours",
-        "parameters": {"s0": 1}, "seed": 0, "folder": str(folder.relative_to(root)),
+        "id": folder and folder.name, "row": "ours", "command": "search", "task": "t",
+        "method": "cs",
+        "parameters": {"s0": 1}, "seed": 0, "folder": folder and str(folder.relative_to(root)),
         "status": "finished", "error": None, "needs": None, "stage": None, **changes,
     }  # fmt: skip
 
@@ -140,7 +143,7 @@ def test_a_sweep_says_what_its_runs_are(runs):
         root,
         sweep_run(cs, root, status="running"),
         sweep_run(again, root, **retrain),
-        sweep_run(root / "later", root, status="pending"),
+        sweep_run(None, root, id="later", status="pending", **retrain),
         sweep_run(root / "bad", root, status="failed", error="no memory"),
     )
     found = read_runs(root)
@@ -149,6 +152,46 @@ def test_a_sweep_says_what_its_runs_are(runs):
     (sweep,) = found.sweeps
     assert sweep.state == "table: 4 runs, 1 finished, 1 running, 1 pending, 1 failed."
     assert not sweep.over
+
+
+def test_a_run_that_two_rows_share(runs):
+    root = runs.root
+    cs = runs.search("cs", 0, [(0.5, 0.8)])
+    again = runs.retrain(cs, 1, 0.9)
+    write_sweep(
+        root,
+        *(sweep_run(cs, root, id=row, row=row) for row in "ab"),
+        *(
+            sweep_run(again, root, id=f"{row}2", row=row, needs=row, stage="round 1")
+            for row in "ab"
+        ),
+    )
+    records = read_runs(root).records
+    assert [(r.row, r.accuracy("re-trained")) for r in records] == [("a", 0.9), ("b", 0.9)]
+
+
+def test_what_needs_a_failed_run_never_begins(runs):
+    root = runs.root
+    cs = runs.search("cs", 0, [(0.5, 0.8)])
+    bad = sweep_run(cs, root, id="a", status="failed", error="no memory")
+    waiting = sweep_run(None, root, id="b", needs="a", status="pending")
+    other = sweep_run(cs, root, id="c", needs=None, status="running")
+    write_sweep(root, bad, waiting)
+    assert read_runs(root).over
+    write_sweep(root, bad, waiting, other)
+    assert not read_runs(root).over
+
+
+def test_re_training_the_same_ticket_in_two_ways(runs):
+    cs = runs.search("cs", 0, [(0.5, 0.8)])
+    runs.retrain(cs, 1, 0.9)
+    runs.epochs = 9
+    runs.retrain(cs, 1, 0.95, name="longer")
+    (line,) = lines(read_runs(runs.root).records)
+    assert [(r.parameters, line.accuracy(r)) for r in line.records] == [
+        ({"re-training recipe.epochs": 9}, 0.95),
+        ({}, 0.9),
+    ]
 
 
 def test_a_damaged_sweep_leaves_its_runs(runs):

@@ -1,16 +1,19 @@
 """The paper's selections and their cost, worked out by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunus.report.comparison import comparisons
 from prunus.report.curves import points
+from prunus.report.lines import lines
 from prunus.report.runs import Accuracy, Record
-from prunus.report.selection import Cost, dense_accuracy, lines, select, whole_cost
+from prunus.report.selection import Cost, cost_of, select, whole_cost
 from prunus.report.summary import Spread
-from prunus.report.tables import cost_table, selection_table, task_reports
+from prunus.report.tables import cost_table, selection_table
 
 
 def record(row, seed, density, accuracy, *, number=1, run="a", epochs=10, **changes):
@@ -23,20 +26,22 @@ def record(row, seed, density, accuracy, *, number=1, run="a", epochs=10, **chan
     return Record(**{**values, **changes})
 
 
-def dense(seed, accuracy):
+def dense(seed, accuracy, **changes):
     return record("dense", seed, 1.0, None, command="train", method=None,
-                  accuracies={"trained": Accuracy(None, accuracy)})  # fmt: skip
+                  accuracies={"trained": Accuracy(None, accuracy)}, **changes)  # fmt: skip
 
 
 RECORDS = [
     dense(0, 0.90),
     dense(1, 0.92),  # 0.91 on average
     record("cs", 0, 0.5, 0.93, number=1, run="a"),
-    record("cs", 0, 0.2, 0.91, number=2, run="a"),  # exactly as good
-    record("cs", 0, 0.3, 0.94, number=1, run="b"),
-    record("cs", 0, 0.1, 0.90, number=2, run="b"),
     record("cs", 1, 0.4, 0.92, number=1, run="a"),
-    record("cs", 1, 0.2, 0.88, number=2, run="a"),  # more than 2 % below
+    record("cs", 0, 0.2, 0.93, number=2, run="a"),
+    record("cs", 1, 0.2, 0.89, number=2, run="a"),  # exactly as good on average
+    record("cs", 0, 0.3, 0.94, number=1, run="b"),
+    record("cs", 1, 0.3, 0.95, number=1, run="b"),
+    record("cs", 0, 0.1, 0.92, number=2, run="b"),  # better than dense, but not the other seed
+    record("cs", 1, 0.1, 0.86, number=2, run="b"),
     record("imp", 0, 0.8, 0.90, number=1),
     record("imp", 0, 0.6, 0.89, number=2),  # exactly 2 % below
     record("imp", 0, 0.5, 0.80, number=3),
@@ -44,47 +49,89 @@ RECORDS = [
 
 
 def chosen(row, rule):
-    line = next(line for line in lines(RECORDS) if line.row == row)
-    return select(line, dense_accuracy(RECORDS, "t").mean)[rule]
+    (report,) = comparisons(RECORDS)
+    return next(p for name, line, p in report.picks if (name, line.row) == (rule, row))
 
 
 def test_dense():
-    assert dense_accuracy(RECORDS, "t").mean == pytest.approx(0.91)
-    assert dense_accuracy(RECORDS, "other") is None
+    (report,) = comparisons(RECORDS)
+    assert report.title == "t" and report.dense_seeds == 2
+    assert report.dense.mean == pytest.approx(0.91)
 
 
 def test_sparsest_matching():
     found = chosen("cs", "sparsest matching")
-    assert {seed: (r.density, r.round) for seed, r in found.picks.items()} == {
-        0: (0.2, 2),
-        1: (0.4, 1),
-    }
-    assert found.density.mean == pytest.approx(0.3)
-    assert found.density.deviation == pytest.approx(0.02**0.5)  # of 0.2 and 0.4
-    assert found.accuracy.mean == pytest.approx(0.915)
-    assert found.rounds == [1, 2]
+    assert (found.parameters, found.round) == ({"run": "a"}, 2)
+    assert found.density.mean == pytest.approx(0.2)
+    assert found.accuracy.mean == pytest.approx(0.91)
+    assert found.accuracy.deviation == pytest.approx(0.0008**0.5)  # of 0.93 and 0.89
     assert chosen("imp", "sparsest matching") is None
 
 
 def test_best_performing():
     found = chosen("cs", "best performing")
-    assert [r.density for r in found.picks.values()] == [0.3, 0.4]
-    assert chosen("imp", "best performing").picks[0].density == 0.8
+    assert (found.parameters, found.round) == ({"run": "b"}, 1)
+    assert chosen("imp", "best performing").density.mean == 0.8
 
 
 def test_within_2_percent_of_dense():
-    assert [r.density for r in chosen("cs", "sparsest within 2 %").picks.values()] == [0.1, 0.4]
-    assert chosen("imp", "sparsest within 2 %").picks[0].density == 0.6
+    found = chosen("cs", "sparsest within 2 %")
+    assert (found.parameters, found.round) == ({"run": "b"}, 2)  # 0.89 on average
+    assert chosen("imp", "sparsest within 2 %").density.mean == 0.6
 
 
 def test_cost():
-    # Seed 0: two runs of two rounds of ten epochs; seed 1: one run, of which one round is needed.
-    assert chosen("cs", "sparsest matching").cost == Cost((40 + 10) / 2, (20 + 10) / 2)
+    # Two runs of two rounds of ten epochs; of the best one, and of the other, one round.
+    assert cost_of(chosen("cs", "sparsest matching")) == Cost(40, 20)
+    assert cost_of(chosen("cs", "best performing")) == Cost(20, 10)
     # IMP needs its rounds one after the other, however many workers there are.
-    assert chosen("imp", "sparsest within 2 %").cost == Cost(20, 20)
+    assert cost_of(chosen("imp", "sparsest within 2 %")) == Cost(20, 20)
     cs, imp = lines(RECORDS)
-    assert whole_cost(cs) == Cost((40 + 20) / 2, 20)
+    assert whole_cost(cs) == Cost(40, 20)
     assert whole_cost(imp) == Cost(30, 30)
+
+
+def test_a_copy_of_a_run_counts_once():
+    copies = [replace(r, folder=Path("elsewhere") / r.folder) for r in RECORDS]
+    (once,), (twice,) = comparisons(RECORDS), comparisons([*RECORDS, *copies])
+    assert selection_table(twice) == selection_table(once)
+    assert cost_table(twice) == cost_table(once)
+
+
+def trained_with(epochs, images=None):
+    return {"recipe.epochs": epochs, "recipe.drops": [epochs / 2], "data.train_images": images}
+
+
+def test_only_what_shares_a_recipe_is_compared():
+    records = [
+        dense(0, 0.8, conditions=trained_with(8)),
+        dense(1, 0.82, conditions=trained_with(8)),
+        dense(0, 0.9, conditions=trained_with(85)),
+        dense(0, 0.5, conditions=trained_with(8, 100)),
+        record("cs", 0, 0.5, 0.85, run="a", conditions=trained_with(8)),
+        record("cs", 0, 0.5, 0.89, run="b", conditions=trained_with(85)),
+        record("cs", 0, 0.5, 0.4, run="c", conditions=trained_with(8, 50)),
+    ]
+    short, long, few, waiting = comparisons(records)
+    assert [(r.title, r.dense and round(r.dense.mean, 3)) for r in (short, long, few, waiting)] == [
+        ("t, epochs 8", 0.81),
+        ("t, epochs 85", 0.9),
+        ("t, epochs 8, data.train_images 100", 0.5),
+        ("t, data.train_images 50", None),
+    ]
+    assert [len(r.lines) for r in (short, long, few, waiting)] == [1, 1, 0, 1]
+    assert short.picks[0][2] is not None and long.picks[0][2] is None
+
+
+def test_the_nearest_dense_network_will_do():
+    """`prunus prune` has a recipe of its own, but is compared with the network that is there."""
+    pruning = {**trained_with(8), "recipe.commit_epoch": 6}
+    other = record("gmp", 0, 0.1, 0.8, conditions=pruning)
+    near, far = dense(0, 0.7, conditions=trained_with(8)), dense(0, 0.9, conditions=trained_with(9))
+    reports = comparisons([far, near, other])
+    assert [(r.dense.mean, len(r.lines)) for r in reports] == [(0.9, 0), (0.7, 1)]
+    (report,) = comparisons([far, other])
+    assert len(report.lines) == 1 and report.title == "t"
 
 
 def test_the_papers_own_count():
@@ -117,6 +164,12 @@ def test_measures_are_not_mixed():
         "cs, re-trained",
         "cs, fine-tuned",
     ]
+    both = {**tuned.accuracies, "re-trained": Accuracy(None, 0.8)}
+    found = lines([replace(tuned, accuracies=both)])
+    assert [(n.label, n.accuracy(n.records[0])) for n in found] == [
+        ("cs, fine-tuned", 0.9),
+        ("cs, re-trained", 0.8),
+    ]
 
 
 def test_validation_counts_where_there_are_no_test_images():
@@ -137,14 +190,14 @@ def test_points_and_the_curve_that_connects_them():
 
 
 def test_tables():
-    (report,) = task_reports(RECORDS)
+    (report,) = comparisons(RECORDS)
     rows = selection_table(report).rows
     assert rows[0][:6] == ["dense", "", "trained", "", "100.00", "91.00±1.41"]
-    assert rows[1] == ["sparsest matching", "cs", "re-trained", "1-2", "30.00±14.14",
-                       "91.50±0.71", "2/2", "25", "15", "run a"]  # fmt: skip
-    assert rows[2] == ["sparsest matching", "imp", "re-trained", "", "none", "", "0/1", "", "", ""]
+    assert rows[1] == ["sparsest matching", "cs", "re-trained", "2", "20.00±0.00", "91.00±2.83",
+                       "2", "40", "20", "run a"]  # fmt: skip
+    assert rows[2] == ["sparsest matching", "imp", "re-trained", "", "none", "", "", "", "", ""]
     assert rows[4][4:6] == ["80.00", "90.00"], "one seed has no deviation"
-    assert cost_table(report).rows == [["cs", "3", "30", "20"], ["imp", "3", "30", "30"]]
+    assert cost_table(report).rows == [["cs", "4", "40", "20"], ["imp", "3", "30", "30"]]
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1), st.floats(0, 1))

@@ -10,6 +10,7 @@ from typing import Annotated, TextIO
 from cyclopts import App, Parameter
 
 from prunus.cli import runs
+from prunus.cli.deploy import deploy
 from prunus.cli.report import report
 from prunus.cli.sweep import sweep
 from prunus.demo.settings import Settings
@@ -21,7 +22,7 @@ app = App(
     help="Finds the small network inside a big one.",
     version=__version__,
 )
-for command in (runs.train, runs.search, runs.prune, runs.retrain, sweep, report):
+for command in (runs.train, runs.search, runs.prune, runs.retrain, deploy, sweep, report):
     app.command(command)
 
 

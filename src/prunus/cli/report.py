@@ -14,11 +14,13 @@ from cyclopts import Parameter
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
+    from prunus.report.comparison import Comparison
     from prunus.report.runs import Found
-    from prunus.report.tables import TaskReport
 
 SECONDS = 3.0
-"""Between two looks at a folder that is watched."""
+"""Between two looks at a folder that is watched, at least."""
+_PAUSE = 3
+"""How much longer than the work it is: the cores are for the runs."""
 _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
 
 Flag = Annotated[bool, Parameter(negative="")]
@@ -63,32 +65,42 @@ def report(
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
-    if not folder.is_dir():
-        raise SettingError(f"{folder} is not a folder: give one with runs below it")
+    if folder.exists() and not folder.is_dir():
+        raise SettingError(f"{folder} is a file: give the folder that has runs below it")
     out = folder if out is None else out
     if watch:
         _watch(folder, out, files)
-    elif not _make(folder, out, files):
+        return
+    if not folder.exists():
+        raise SettingError(f"there is no folder {folder}: give one with runs below it")
+    found = _read(folder)
+    if not found.runs:
         raise SettingError(
             f"no runs with settings.yaml below {folder}: prunus train, search, prune, retrain and "
             "sweep make them"
         )
+    print(_make(found, folder, out, files))
 
 
 def _watch(folder: Path, out: Path, files: Files) -> None:
     before: object = None
-    over = False
+    shown = ""
+    pause = SECONDS
     try:
-        while not over:
+        while True:
             now = _versions(folder)
-            if now == before:
-                time.sleep(SECONDS)
-                continue
-            before = now
-            found = _make(folder, out, files, watching=True)
-            over = found is not None and found.over
-            if found is None:
-                print(f"No runs below {folder} yet.")
+            if now != before:
+                before, began = now, time.monotonic()
+                found = _read(folder)
+                made = _make(found, folder, out, files, watching=True) if found.runs else ""
+                text = made or f"No runs below {folder} yet."
+                if text != shown:  # curves change with every epoch, tables do not
+                    print(text, flush=True)
+                shown = text
+                if found.over:
+                    return
+                pause = max(SECONDS, _PAUSE * (time.monotonic() - began))
+            time.sleep(pause)
     except KeyboardInterrupt:
         print("No longer watching. The page stays as it is.")
 
@@ -104,47 +116,47 @@ def _versions(folder: Path) -> dict[Path, int]:
     return versions
 
 
-def _make(folder: Path, out: Path, files: Files, *, watching: bool = False) -> Found | None:
-    """Print and write everything; None if there is nothing yet."""
+def _read(folder: Path) -> Found:
+    from prunus.report.runs import read_runs
+
+    return read_runs(folder)
+
+
+def _make(found: Found, folder: Path, out: Path, files: Files, *, watching: bool = False) -> str:
+    """Write everything; the tables, and what was written, as text."""
     from prunus.files import write_atomically
     from prunus.report import export
+    from prunus.report.comparison import comparisons
     from prunus.report.run_page import report_page
-    from prunus.report.runs import read_runs
-    from prunus.report.tables import task_reports
 
-    found = read_runs(folder)
-    if not found.runs:
-        return None
-    reports = task_reports(found.records)
-    for sweep in found.sweeps:
-        print(sweep.state)
-    _print(reports)
+    reports = comparisons(found.records)
+    text = [*(sweep.state for sweep in found.sweeps), *_tables(reports)]
     for path, write in (
         (files.csv, export.write_csv),
         (files.parquet, export.write_parquet),
         (files.latex, export.write_latex),
     ):
         if path is not None:
-            print(f"Table: {write(path, reports)}")
-    for path in _plots(reports, out, files):
-        print(f"Plot: {path}")
+            text.append(f"Table: {write(path, reports)}")
+    text += [f"Plot: {path}" for path in _plots(reports, out, files)]
     live = watching and not found.over
     page = report_page(folder.resolve().name, found, reports, live=live)
-    print(f"Page: {write_atomically(out / 'report.html', page)}")
-    return found
+    text.append(f"Page: {write_atomically(out / 'report.html', page)}")
+    return "\n".join(text)
 
 
-def _print(reports: list[TaskReport]) -> None:
+def _tables(reports: list[Comparison]) -> Iterator[str]:
     from prunus.report.tables import cost_table, selection_table
     from prunus.tables import text_table
 
     for report in reports:
-        print(f"\n{report.task}\n")
+        yield f"\n{report.title}\n"
         for table in (selection_table(report), cost_table(report)):
-            print(f"{text_table(table.header, table.rows)}\n")
+            if table.rows:
+                yield f"{text_table(table.header, table.rows, table.left)}\n"
 
 
-def _plots(reports: list[TaskReport], out: Path, files: Files) -> Iterator[Path]:
+def _plots(reports: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
     import vl_convert
 
     from prunus.files import write_atomically
@@ -156,7 +168,7 @@ def _plots(reports: list[TaskReport], out: Path, files: Files) -> Iterator[Path]
         "svg": vl_convert.vegalite_to_svg,
     }
     for report in reports:
-        name = re.sub(r"[^\w.-]+", "-", report.task)
+        name = re.sub(r"[^\w.-]+", "-", report.title)
         for kind in draw:
             if getattr(files, kind) and report.lines:
                 chart = accuracy_against_density(report, label_order(reports)).to_dict()

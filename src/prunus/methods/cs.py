@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,6 +15,7 @@ from prunus.masks import Mask
 from prunus.methods.base import Evaluate, Method
 from prunus.methods.budget import check_feasible, cut_scores, shift_scores
 from prunus.methods.checks import check, check_choice, check_density, check_reachable
+from prunus.methods.costs import MultiplyAdds
 from prunus.methods.penalties import check_penalty, total
 from prunus.methods.schedules import cubic
 from prunus.selection import Candidate, Select
@@ -45,6 +46,9 @@ class ContinuousSparsification(Method):
       leaves a density that falls from 1 to the target over the first 80 % of the round. Several
       densities, one a round, make one search find tickets of all of them.
     - `penalty` (`lambda`): strength of the l1 penalty on the soft mask.
+    - `penalty_cost`: `"weights"` counts every weight alike in the penalty; `"macs"` counts it as
+      often as it is used for one input, in units of the mean over all weights, so that the search
+      asks for a fast network instead of a small one. It is known from the first forward pass on.
     - `select`, `granularity`: which weights have gates, and how many weights share one.
     - `mask_scale`: `"init"` multiplies the mask by `1/sigmoid(s0)`, as the published code does, so
       that attaching changes no output; `"none"` is the formula as printed in the paper.
@@ -67,6 +71,7 @@ class ContinuousSparsification(Method):
         mask_init: float = 0.0,
         target_density: float | Sequence[float] | None = None,
         penalty: float = 1e-8,
+        penalty_cost: Literal["weights", "macs"] = "weights",
         final_temperature: float = 200.0,
         select: Select = "paper",
         granularity: Granularity = "weight",
@@ -87,6 +92,7 @@ class ContinuousSparsification(Method):
             "(the paper uses 200)",
         )
         check_choice("mask_scale", mask_scale, ("init", "none"))
+        check_choice("penalty_cost", penalty_cost, ("weights", "macs"))
         check(
             anneal_every == 1 or 1 < anneal_every <= steps // 2,
             f"anneal_every={anneal_every} is not between 1 and half of the {steps} steps a round",
@@ -100,6 +106,7 @@ class ContinuousSparsification(Method):
             )
         self.mask_init = mask_init
         self.penalty_strength = penalty
+        self.penalty_cost = penalty_cost
         self.final_temperature = final_temperature
         self.granularity = granularity
         self.mask_scale = mask_scale
@@ -112,6 +119,8 @@ class ContinuousSparsification(Method):
             rewind=rewind,
             freeze_weights=freeze_weights,
         )
+        self._costs: Mapping[str, float] | None = None
+        self._counting = MultiplyAdds(self.selection) if penalty_cost == "macs" else None
 
     def check_gates(self) -> None:
         for density in self.targets:
@@ -154,7 +163,15 @@ class ContinuousSparsification(Method):
         self._check_attached()
         if self.hardened or not self.penalty_strength:
             return super().penalty()
-        return self.penalty_strength * total(gate.l1() for gate in self.gates.values())
+        return self.penalty_strength * total(self._weighted_l1())
+
+    def _weighted_l1(self) -> Iterator[Tensor]:
+        if self._counting is None:
+            return (gate.l1() for gate in self.gates.values())
+        if self._costs is None:
+            self._costs = self._counting.factors()
+        costs = self._costs
+        return (gate.l1() * costs[name] for name, gate in self.gates.items())
 
     @property
     def temperature(self) -> float:
@@ -209,6 +226,7 @@ class ContinuousSparsification(Method):
             "mask_init": self.mask_init,
             "target_density": self.targets[0] if len(self.targets) == 1 else self.targets or None,
             "penalty": self.penalty_strength,
+            "penalty_cost": self.penalty_cost,
             "final_temperature": self.final_temperature,
             "granularity": granularity if isinstance(granularity, str) else list(granularity),
             "mask_scale": self.mask_scale,

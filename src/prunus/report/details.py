@@ -15,8 +15,9 @@ import yaml
 
 from prunus.errors import PrunusWarning, TicketError
 from prunus.masks import LayerDensity
+from prunus.report.parameters import as_text, flattened
 from prunus.report.pictures import LARGEST, Fractions, as_data_url, kept_fractions, shrunk
-from prunus.report.runs import Record, as_text, flattened
+from prunus.report.runs import Record
 from prunus.ticket import Ticket
 
 PICTURES = 600_000

@@ -11,39 +11,41 @@ from typing import Any
 
 from prunus.errors import SettingError
 from prunus.files import write_atomically
-from prunus.report.tables import HEADER, TaskReport, round_range, selection_table
+from prunus.report.comparison import Comparison
+from prunus.report.parameters import as_text
+from prunus.report.selection import cost_of
+from prunus.report.tables import HEADER, selection_table
 
 
-def flat(reports: Sequence[TaskReport]) -> list[dict[str, Any]]:
-    """The selections as plain data, fractions of 1: one row for each rule, line and task."""
+def flat(reports: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """The selections as plain data, fractions of 1: one row for each task, rule and line."""
     rows: list[dict[str, Any]] = []
     for report in reports:
-        for rule, line, found in report.named:
-            row: dict[str, Any] = {
-                "task": report.task,
-                "selection": rule,
-                "method": line.row,
-                "measured": line.measure,
-                "dense_accuracy": report.dense.mean if report.dense else None,
-                "dense_deviation": report.dense.deviation if report.dense else None,
-                "seeds": len(line.seeds),
-                "seeds_found": len(found.picks) if found else 0,
-            }
-            cost = found.cost if found else None
-            row |= {
-                "round": round_range(found.rounds) if found else None,
-                "density": found.density.mean if found else None,
-                "density_deviation": found.density.deviation if found else None,
-                "accuracy": found.accuracy.mean if found else None,
-                "accuracy_deviation": found.accuracy.deviation if found else None,
-                "search_epochs_sequential": cost.sequential if cost else None,
-                "search_epochs_parallel": cost.parallel if cost else None,
-            }
-            rows.append(row)
+        for rule, line, point in report.picks:
+            cost = cost_of(point) if point else None
+            rows.append(
+                {
+                    "task": report.title,
+                    "selection": rule,
+                    "method": line.row,
+                    "measured": line.measure,
+                    "settings": as_text(point.parameters) if point else None,
+                    "round": point.round if point else None,
+                    "seeds": len(point.records) if point else 0,
+                    "dense_accuracy": report.dense.mean if report.dense else None,
+                    "dense_deviation": report.dense.deviation if report.dense else None,
+                    "density": point.density.mean if point else None,
+                    "density_deviation": point.density.deviation if point else None,
+                    "accuracy": point.accuracy.mean if point else None,
+                    "accuracy_deviation": point.accuracy.deviation if point else None,
+                    "search_epochs_sequential": cost.sequential if cost else None,
+                    "search_epochs_parallel": cost.parallel if cost else None,
+                }
+            )
     return rows
 
 
-def write_csv(path: Path, reports: Sequence[TaskReport]) -> Path:
+def write_csv(path: Path, reports: Sequence[Comparison]) -> Path:
     rows = flat(reports)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
@@ -52,7 +54,7 @@ def write_csv(path: Path, reports: Sequence[TaskReport]) -> Path:
     return write_atomically(path, text.getvalue())
 
 
-def write_parquet(path: Path, reports: Sequence[TaskReport]) -> Path:
+def write_parquet(path: Path, reports: Sequence[Comparison]) -> Path:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -65,12 +67,12 @@ def write_parquet(path: Path, reports: Sequence[TaskReport]) -> Path:
     return write_atomically(path, buffer.getvalue())
 
 
-def write_latex(path: Path, reports: Sequence[TaskReport]) -> Path:
+def write_latex(path: Path, reports: Sequence[Comparison]) -> Path:
     r"""One `table` for each task; the document needs `\usepackage{booktabs}`."""
     return write_atomically(path, "\n".join(map(_latex, reports)))
 
 
-def _latex(report: TaskReport) -> str:
+def _latex(report: Comparison) -> str:
     table = selection_table(report)
     columns = [i for i, name in enumerate(HEADER) if name not in ("seeds", "settings")]
     groups: dict[str, list[str]] = {}
@@ -81,7 +83,7 @@ def _latex(report: TaskReport) -> str:
     header = " & ".join(latex_escape(HEADER[i]) for i in columns)
     return (
         "\\begin{table}\n\\centering\n"
-        f"\\caption{{Subnetworks on {latex_escape(report.task)}: mean $\\pm$ standard deviation "
+        f"\\caption{{Subnetworks on {latex_escape(report.title)}: mean $\\pm$ standard deviation "
         "over seeds; epochs of search, one run after the other and in parallel.}\n"
         f"\\begin{{tabular}}{{@{{}}lll{'r' * (len(columns) - 3)}@{{}}}}\n\\toprule\n"
         f"{header} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"

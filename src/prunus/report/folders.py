@@ -58,7 +58,8 @@ class SweepRun(_FromFile):
     id: str
     row: str
     parameters: dict[str, Any] = {}
-    folder: str
+    folder: str | None
+    """None while it depends on what another run finds."""
     status: Status
     error: str | None = None
     needs: str | None = None
@@ -74,8 +75,14 @@ class Sweep(_FromFile):
 
     @property
     def over(self) -> bool:
-        """Whether no run is going to change any more."""
-        return all(run.status in ("finished", "failed") for run in self.runs)
+        """Whether no run is going to change any more; what needs a failed one never begins."""
+        hopeless: set[str] = set()
+        for run in self.runs:  # after those that they need
+            if run.status == "failed" or (run.status == "pending" and run.needs in hopeless):
+                hopeless.add(run.id)
+            elif run.status != "finished":
+                return False
+        return True
 
     @property
     def state(self) -> str:
@@ -102,8 +109,8 @@ class RunFolder:
     ticket: str | None
     """What a re-training takes, as its settings name it."""
     sweep_run: SweepRun | None = None
-    source: Path | None = None
-    """Folder of the run whose ticket it takes, if a sweep says so."""
+    source: tuple[Path, str] | None = None
+    """Folder and row of the run that it needs, if a sweep says so."""
 
     @cached_property
     def ticket_key(self) -> tuple[str, str]:
@@ -131,15 +138,15 @@ def read_folders(root: Path) -> tuple[list[RunFolder], list[Sweep]]:
 
 
 def _of_sweep(folder: Path, sweep: Sweep) -> Iterator[RunFolder]:
-    places = {run.id: folder / run.folder for run in sweep.runs}
+    places = {run.id: (folder / run.folder, run.row) for run in sweep.runs if run.folder}
     for run in sweep.runs:
-        if (places[run.id] / "settings.yaml").exists():
-            source = places.get(run.needs) if run.needs is not None else None
-            yield from _run(places[run.id], run, source)
+        path, _ = places.get(run.id, (None, ""))
+        if path is not None and (path / "settings.yaml").exists():
+            yield from _run(path, run, places.get(run.needs or ""))
 
 
 def _run(
-    folder: Path, sweep_run: SweepRun | None = None, source: Path | None = None
+    folder: Path, sweep_run: SweepRun | None = None, source: tuple[Path, str] | None = None
 ) -> list[RunFolder]:
     """The run in a folder; nothing if it cannot be read."""
     values = _content(folder / "settings.yaml")

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import altair as alt
 
+from prunus.report.comparison import Comparison
 from prunus.report.curves import Point, points
-from prunus.report.runs import as_text
-from prunus.report.summary import Spread
-from prunus.report.tables import TaskReport, spread
+from prunus.report.parameters import as_text
+from prunus.report.tables import spread
 
 # Okabe and Ito's, told apart with any kind of colour vision. The numbers of colours, shapes and
 # dashes have no common factor, so that many lines differ in at least one of them.
@@ -19,12 +19,13 @@ _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down
 _DASHES = [[1, 0], [8, 3], [2, 2], [8, 3, 2, 3]]
 _PURPLE = "#b565a0"
 _GREY = "#7a808c"
+_BAR = "M-1,-0.15H1V0.15H-1Z"  # a line, as a shape that is filled like the others
 
 Width = int | Literal["container"]
 
 
 def accuracy_against_density(
-    report: TaskReport, order: Sequence[str], width: Width = 640
+    report: Comparison, order: Sequence[str], width: Width = 640
 ) -> alt.LayerChart:
     """Accuracy against density of all methods on a task, and the dense network as a line.
 
@@ -47,18 +48,25 @@ def accuracy_against_density(
             colours.append(_PURPLE if methods[label] == "cs" else colours[labels.index(label)])
             shapes.append(shapes[labels.index(label)])
             dashes.append([1, 0])
+    if report.dense is not None:
+        domain.append(f"dense network: {spread(report.dense, report.dense_seeds)} %")
+        colours.append(_GREY)
+        shapes.append(_BAR)
+        dashes.append([6, 4])
 
     def scale(values: Sequence[Any]) -> alt.Scale:
         return alt.Scale(domain=domain, range=list(values))
 
     legend = alt.Legend(
-        orient="top", title=None, columns=4, labelLimit=240, symbolOpacity=1, symbolStrokeWidth=0
+        orient="top", title=None, columns=4, labelLimit=300, symbolOpacity=1, symbolStrokeWidth=0
     )
     x = alt.X(
         "density:Q",
         title="weights kept (%, logarithmic)",
         scale=alt.Scale(type="log", nice=False, padding=20),
-        axis=alt.Axis(values=[0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100], format="~g"),
+        axis=alt.Axis(
+            values=[m * 10.0**e for e in range(-3, 2) for m in (1, 2, 5)] + [100.0], format="~g"
+        ),
     )
     y = alt.Y("accuracy:Q", title="accuracy (%)", scale=alt.Scale(zero=False))
     colour = alt.Color("method:N", scale=scale(colours), legend=legend)
@@ -78,7 +86,10 @@ def accuracy_against_density(
         curve.mark_point(size=80, filled=True, opacity=1, aria=False).encode(y=y, shape=shape),
     ]
     if report.dense is not None:
-        layers += _dense(report.dense, report.dense_seeds)
+        line = alt.Chart(_data([{"accuracy": 100 * report.dense.mean, "method": domain[-1]}]))
+        layers.append(
+            line.mark_rule(strokeWidth=2, aria=False).encode(y=y, color=colour, strokeDash=dash)
+        )
     # Unseen and large, so that a finger hits them; their outline is seen when the keyboard does.
     layers.append(
         alt.Chart(_data(rows))
@@ -101,12 +112,12 @@ def accuracy_against_density(
     return chart
 
 
-def task_points(report: TaskReport) -> list[Point]:
+def task_points(report: Comparison) -> list[Point]:
     """The points of all lines of a task."""
     return [point for line in report.lines for point in points(line)]
 
 
-def label_order(reports: Sequence[TaskReport]) -> list[str]:
+def label_order(reports: Sequence[Comparison]) -> list[str]:
     """The labels of all lines of all tasks, CS first: it is what the others are compared with."""
     lines = [line for report in reports for line in report.lines]
     return list(dict.fromkeys(n.label for n in sorted(lines, key=lambda n: n.method != "cs")))
@@ -157,17 +168,6 @@ def _readable(chart: Any) -> Any:
     return chart.configure_axis(labelFontSize=size, titleFontSize=size).configure_legend(
         labelFontSize=size
     )
-
-
-def _dense(dense: Spread, seeds: int) -> list[alt.Chart]:
-    mean = 100 * dense.mean
-    base = alt.Chart(_data([{"accuracy": mean}])).encode(y="accuracy:Q")
-    rule = base.mark_rule(strokeDash=[6, 4], strokeWidth=2, color=_GREY, aria=False)
-    text = base.mark_text(
-        text=f"dense network {spread(dense, seeds)} %", align="left", baseline="bottom",
-        dx=4, dy=-3, color=_GREY, aria=False,
-    ).encode(x=alt.value(0))  # fmt: skip
-    return [rule, text]
 
 
 def _row(number: int, point: Point) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from prunus.report.comparison import Comparison
 from prunus.report.curves import Point
 from prunus.report.details import curves, describe, picture_urls
 from prunus.report.page import STYLE, Html, Table, table_html, vega_library
+from prunus.report.parameters import as_text
 from prunus.report.run_charts import (
     accuracy_against_density,
     curve_chart,
@@ -20,8 +22,8 @@ from prunus.report.run_charts import (
     label_order,
     task_points,
 )
-from prunus.report.runs import Found, Record, as_text
-from prunus.report.tables import TaskReport, cost_table, selection_table, spread
+from prunus.report.runs import Found, Record
+from prunus.report.tables import cost_table, selection_table, spread
 from prunus.version import __version__
 
 # The page asks nobody for anything, even if something in it wanted to. Vega makes functions.
@@ -32,7 +34,7 @@ _POLICY = (
 
 
 def report_page(
-    name: str, found: Found, reports: Sequence[TaskReport], *, live: bool = False
+    name: str, found: Found, reports: Sequence[Comparison], *, live: bool = False
 ) -> str:
     """The whole page. `live`: it is being watched, so it loads itself again now and then.
 
@@ -74,7 +76,7 @@ def report_page(
 """
 
 
-def page_data(reports: Sequence[TaskReport]) -> dict[str, Any]:
+def page_data(reports: Sequence[Comparison]) -> dict[str, Any]:
     """What the page's script reads: charts, points of each, tickets, and what these share."""
     order = label_order(reports)
     tickets: list[dict[str, Any]] = []
@@ -125,8 +127,8 @@ def _introduction(found: Found) -> str:
     )
 
 
-def _section(number: int, report: TaskReport) -> str:
-    title = html.escape(report.task)
+def _section(number: int, report: Comparison) -> str:
+    title = html.escape(report.title)
     caption = (
         "Up is better, left is smaller. Above the dashed line, the small network inside is at "
         "least as good as the whole. Thin lines are single runs from round to round, and the thick "
@@ -140,16 +142,16 @@ def _section(number: int, report: TaskReport) -> str:
 aria-label="Accuracy against density on {title}"></div>
 <figcaption>{caption}</figcaption></figure>
 {table_html(selection_table(report))}
-<p>For each seed, the rule picks a subnetwork; mean and deviation are those of the picks. Epochs are
-those of the search until then: of all runs one after the other, and with enough parallel workers.
-All subnetworks together:</p>
+<p>Each rule picks one point of the plot, by its mean accuracy. Epochs are those of the search until
+then: of all runs one after the other, and with enough parallel workers. All subnetworks
+together:</p>
 {table_html(cost_table(report))}
 <details><summary>All points as a table</summary>
 {_points_table(number, report)}</details>
 </section>"""
 
 
-def _points_table(number: int, report: TaskReport) -> str:
+def _points_table(number: int, report: Comparison) -> str:
     """The plot for those who do not see it; its buttons open the same panels."""
     header = ["method", "settings", "stage", "kept %", "accuracy %", "seeds", "ticket"]
     rows = [

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from prunus.report.folders import RunFolder, Stage, Sweep, read_folders
+from prunus.report.parameters import conditions, different, run_parameters
 
 Measure = Literal["trained", "searched", "fine-tuned", "re-trained"]
 DENSE = "dense"
-_ALWAYS_SHOWN = ("mask_init", "target_density")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class Record:
     """Folder of the run that re-trained it."""
     layers: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """Recipe and data of what trained it last: only what shares them can be compared."""
 
     def accuracy(self, measure: Measure) -> float | None:
         """What is reported of this measure, if it is there yet."""
@@ -83,21 +85,27 @@ def read_runs(root: Path) -> Found:
     return Found(records_of(folders), sweeps, len(folders))
 
 
+Key = tuple[Path, str, str]
+"""Folder, row and stage: two rows of a sweep may share a run."""
+
+
 def records_of(folders: Sequence[RunFolder]) -> list[Record]:
     """The records of runs; a re-training adds to the record of its ticket where it can."""
     parameters = _parameters(folders)
-    found: dict[Path, list[Record]] = {}
+    records: dict[Key, Record] = {}
     for run in folders:
         if run.command != "retrain":
-            found[run.path] = list(_FOUND[run.command](run, parameters[run.path]))
-    records = {(r.folder, r.stage): r for group in found.values() for r in group}
-    places = _Places(records.values())
+            own = parameters[run.path] if run.sweep_run is None else run.sweep_run.parameters
+            for record in _FOUND[run.command](run, own):
+                records[record.folder, record.row, record.stage] = record
+    found = dict(records)
+    places = _Places(found)
     extra: list[Record] = []
     for run in folders:
         if run.command != "retrain" or not run.results.stages:
             continue
         key = places.source(run)
-        origin = records.get(key) if key else None
+        origin = found.get(key) if key else None
         record = _retrained(run, origin)
         joins = origin is not None and (record.task, record.row) == (origin.task, origin.row)
         if key and joins and "re-trained" not in records[key].accuracies:
@@ -105,6 +113,14 @@ def records_of(folders: Sequence[RunFolder]) -> list[Record]:
         else:
             extra.append(record)
     return [*records.values(), *extra]
+
+
+def _parameters(folders: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
+    rows: dict[tuple[str, str, str], list[RunFolder]] = {}
+    for run in folders:
+        if run.sweep_run is None:
+            rows.setdefault((run.task, _row(run), run.command), []).append(run)
+    return {path: own for row in rows.values() for path, own in run_parameters(row).items()}
 
 
 def _dense(run: RunFolder, parameters: Mapping[str, Any]) -> Iterator[Record]:
@@ -156,6 +172,7 @@ def _record(
         ticket=run.path / stage.ticket if stage.ticket else None,
         layers=stage.layers,
         settings=run.settings,
+        conditions=conditions(run.settings),
     )
 
 
@@ -170,14 +187,21 @@ def _retrained(run: RunFolder, origin: Record | None) -> Record:
     if control and (run.sweep_run is None or label == origin.row):
         label = f"{origin.row}, {control}"
     joins = (run.task, label) == (origin.task, origin.row)
+    parameters = dict(origin.parameters)
+    if run.sweep_run is None and run.task == origin.task:
+        searched = conditions(origin.settings)
+        for name in different(own.conditions, searched):
+            parameters[f"re-training {name}"] = own.conditions.get(name)
     return replace(
         origin,
         task=run.task,
         row=label,
+        parameters=parameters,
         density=stage.density,
         layers=origin.layers if joins else stage.layers,
         accuracies={**(origin.accuracies if joins else {}), **own.accuracies},
         retraining=run.path,
+        conditions=own.conditions,
     )
 
 
@@ -190,70 +214,21 @@ def _row(run: RunFolder) -> str:
 class _Places:
     """Where tickets are, to find the one that a re-training took."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        found = [(r.ticket, (r.folder, r.stage)) for r in records if r.ticket is not None]
+    def __init__(self, records: Mapping[Key, Record]) -> None:
+        found = [(r.ticket, key) for key, r in records.items() if r.ticket is not None]
         self._exact = {ticket.resolve(): key for ticket, key in found}
-        self._by_name: dict[tuple[str, str], list[tuple[Path, str]]] = {}
+        self._by_name: dict[tuple[str, str], list[Key]] = {}
         for ticket, key in found:
             self._by_name.setdefault((key[0].name, ticket.name), []).append(key)
 
-    def source(self, run: RunFolder) -> tuple[Path, str] | None:
-        """Run folder and stage: as a sweep says, or as the settings name the file.
+    def source(self, run: RunFolder) -> Key | None:
+        """As a sweep says, or as the settings name the file.
 
         If runs were moved together, folder and file still have their names.
         """
         if run.source is not None and run.sweep_run is not None and run.sweep_run.stage:
-            return run.source, run.sweep_run.stage
+            return *run.source, run.sweep_run.stage
         exact = self._exact.get(Path(run.ticket or "").resolve())
         same = self._by_name.get(run.ticket_key, [])
         beside = [key for key in same if key[0].parent == run.path.parent]
         return exact or next(iter(beside or same), None)
-
-
-def _parameters(folders: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
-    """Of each run: what its sweep says, or else the settings in which runs of its row differ."""
-    rows: dict[tuple[str, str, str], list[RunFolder]] = {}
-    for run in folders:
-        rows.setdefault((run.task, _row(run), run.command), []).append(run)
-    result: dict[Path, dict[str, Any]] = {}
-    for runs in rows.values():
-        flat = {run.path: flattened(_determining(run.settings)) for run in runs}
-        names = dict.fromkeys(name for values in flat.values() for name in values)
-        different = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
-        for run in runs:
-            own = flat[run.path]
-            chosen = {n: own[n] for n in (*_ALWAYS_SHOWN, *different) if own.get(n) is not None}
-            result[run.path] = run.sweep_run.parameters if run.sweep_run else chosen
-    return result
-
-
-def _determining(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that make runs of one row different; those of the method without its name."""
-    method = settings.get("method")
-    own = {k: v for k, v in method.items() if k != "name"} if isinstance(method, Mapping) else {}
-    names = ("recipe", "data", "rounds", "rewind_epoch")
-    return {**own, **{name: settings[name] for name in names if name in settings}}
-
-
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as `recipe.epochs`."""
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            result |= flattened(value, f"{prefix}{name}.")
-        else:
-            result[f"{prefix}{name}"] = value
-    return result
-
-
-def as_text(parameters: Mapping[str, Any]) -> str:
-    """`mask_init -0.1, rounds 5`."""
-    return ", ".join(f"{name} {_value(value)}" for name, value in parameters.items())
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return " ".join(map(_value, value))
-    return str(value)

@@ -19,7 +19,7 @@ async function embed(target, specification, rows) {
   if (rows) spec.datasets = {rows};
   const config = {
     background: "transparent", font: "system-ui, sans-serif",
-    legend: {columns: target.clientWidth < 480 ? 2 : 4},
+    legend: {columns: Math.max(1, Math.floor(target.clientWidth / 220))},
     axis: {labelOverlap: true, gridColor: dark.matches ? "#343945" : "#dddddd"},
   };
   for (const layer of spec.layer ?? [])

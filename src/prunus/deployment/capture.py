@@ -1,0 +1,259 @@
+"""A PyTorch model as a graph: `torch.export` traces it, a table of operators translates it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from prunus.deployment.operators import OPERATORS, Unsupported, Value
+from prunus.deployment.quiet import quiet
+from prunus.errors import DeployError
+from prunus.gates import strip
+from prunus_runtime.graph import Array, Graph, Operation, Shape
+
+
+def plain_copy(model: nn.Module) -> nn.Module:
+    """A copy of `model` to deploy: gates stripped, float32, on the CPU, for evaluation."""
+    try:
+        copy = deepcopy(model)
+    except Exception as error:
+        raise DeployError(f"the model cannot be copied: {error}") from error
+    return strip(copy).to("cpu", torch.float32).eval()
+
+
+def capture(model: nn.Module, example_input: Tensor) -> Graph:
+    """The graph of `model` as it computes in evaluation mode; `model` stays as it is.
+
+    `example_input` is a batch of any size: only its shape without the batch matters. What cannot be
+    captured is a `DeployError` that says which operation of which layer is the reason.
+    """
+    if not isinstance(example_input, Tensor) or example_input.ndim not in (2, 4):
+        raise DeployError(
+            "the example input must be one tensor, a batch of images (n, channels, height, width) "
+            "or of features (n, features); "
+            + (
+                f"this one has the shape {tuple(example_input.shape)}"
+                if isinstance(example_input, Tensor)
+                else f"this is a {type(example_input).__name__}"
+            )
+        )
+    plain = plain_copy(model)
+    # Batches of one are special to torch.export: with two, all sizes are alike.
+    shape = (2, *example_input.shape[1:])
+    program = _export(plain, torch.zeros(shape))
+    return _Walk(program, tuple(shape[1:])).graph()
+
+
+def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedProgram:
+    batch = ({0: torch.export.Dim.DYNAMIC},)
+    try:
+        with torch.no_grad(), quiet():
+            # Without decompositions this only replaces operators in place by those that are not.
+            return torch.export.export(
+                model, (example_input,), dynamic_shapes=batch
+            ).run_decompositions({})
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DeployError(
+            f"torch.export cannot capture this model ({type(error).__name__}: {reason}). What needs "
+            "no graph still works: prunus.strip, and prunus.deployment.export_onnx if ONNX can "
+            "express the model"
+        ) from error
+
+
+class _Walk:
+    """Goes through the nodes of an exported program and writes down operations.
+
+    Every node is a tensor that does not depend on the input, or the name of a value that does, or a
+    list of these.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram, input_shape: Shape) -> None:
+        self.program = program
+        self.input_shape = input_shape
+        self.known: dict[fx.Node, Any] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.operations: dict[str, Operation] = {}
+        self._node: fx.Node | None = None
+
+    def graph(self) -> Graph:
+        """The whole graph, without what nothing reads."""
+        self._check_signature()
+        source = Value()
+        for node in self.program.graph.nodes:
+            self._node = node
+            if node.op == "placeholder":
+                constant = self._stored(node.name)
+                if constant is None:
+                    source = Value(node.name)
+                    self.shapes[source] = self.input_shape
+                self.known[node] = source if constant is None else constant
+            elif node.op == "call_function":
+                self.known[node] = self._result(node)
+            elif node.op == "output":
+                (result,) = (value for value in node.args[0])
+                output = self.known[result]
+        if not isinstance(output, Value):
+            raise DeployError("the model's output does not depend on its input")
+        if output == source:
+            raise DeployError("the model does nothing: its output is its input")
+        return without_unread(
+            Graph(source, self.input_shape, tuple(self.operations.values()), output)
+        )
+
+    def _check_signature(self) -> None:
+        signature = self.program.graph_signature
+        if len(signature.user_inputs) != 1 or len(signature.user_outputs) != 1:
+            raise DeployError(
+                f"a deployed network has one input and one output; this model has "
+                f"{len(signature.user_inputs)} and {len(signature.user_outputs)}"
+            )
+        if signature.buffers_to_mutate:
+            names = ", ".join(signature.buffers_to_mutate.values())
+            raise DeployError(f"the model changes its buffers as it runs: {names}")
+
+    def _stored(self, name: str) -> Tensor | None:
+        signature, program = self.program.graph_signature, self.program
+        for names in (signature.inputs_to_parameters, signature.inputs_to_buffers):
+            if name in names:
+                stored = names[name]
+                tensor = program.state_dict.get(stored, program.constants.get(stored))
+                assert isinstance(tensor, Tensor)
+                return tensor.detach()
+        constants = signature.inputs_to_lifted_tensor_constants
+        if name in constants:
+            tensor = program.constants[constants[name]]
+            assert isinstance(tensor, Tensor)
+            return tensor.detach()
+        return None
+
+    def _result(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            return self.known[node.args[0]][node.args[1]]  # type: ignore[index]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return None  # arithmetic on the size of the batch
+        arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
+        values = [node.meta.get("val")] if "val" in node.meta else []
+        if not any(isinstance(value, Tensor | list | tuple) for value in values):
+            return None
+        if not _reads_a_value(arguments):
+            args, kwargs = fx.node.map_arg(
+                (node.args, node.kwargs), lambda argument: self.known[argument]
+            )
+            with torch.no_grad():
+                return node.target(*args, **kwargs)
+        name = node.target._schema.name.removeprefix("aten::")
+        translate = OPERATORS.get(name)
+        if translate is None:
+            raise self.unsupported(f"the operation {name} is not known")
+        try:
+            return translate(self, arguments)
+        except Unsupported as error:
+            raise self.unsupported(f"the operation {name} is not supported {error}") from None
+
+    # What the operators call
+
+    def add(
+        self,
+        kind: str,
+        /,
+        *inputs: Value,
+        shape: Sequence[int] | None = None,
+        tensors: Mapping[str, Tensor | None] | None = None,
+        **attributes: Any,
+    ) -> Value:
+        """Write down an operation; returns the name of its value, of the node's shape or `shape`."""
+        assert self._node is not None
+        name = Value(self._node.name)
+        while name in self.shapes:
+            name = Value(f"{name}_")
+        self.operations[name] = Operation(
+            kind,
+            inputs,
+            name,
+            attributes,
+            {k: _array(t) for k, t in (tensors or {}).items() if t is not None},
+            self.layer,
+        )
+        self.shapes[name] = self.node_shape() if shape is None else tuple(shape)
+        return name
+
+    def again(self, operation: Operation, shape: Shape, **changes: Any) -> Value:
+        """Write down a variant of an earlier operation, whose value has another shape."""
+        assert self._node is not None
+        name = Value(f"{self._node.name}_of_{operation.output}")
+        self.operations[name] = replace(operation, output=name, **changes)
+        self.shapes[name] = shape
+        return name
+
+    def node_shape(self) -> Shape:
+        """The shape of the node's value without the batch, which must come first."""
+        assert self._node is not None
+        value = self._node.meta["val"]
+        sizes = list(value.shape) if isinstance(value, Tensor) else []
+        if not sizes or isinstance(sizes[0], int) or not all(isinstance(s, int) for s in sizes[1:]):
+            raise Unsupported(f"on values of the shape {sizes}: the batch must come first")
+        if len(sizes) not in (2, 4):
+            raise Unsupported(
+                f"with a result of {len(sizes)} dimensions; a deployed network computes with "
+                "(n, channels, height, width) and (n, features)"
+            )
+        return tuple(sizes[1:])
+
+    @property
+    def layer(self) -> str:
+        """The path of the module that the node belongs to."""
+        assert self._node is not None
+        stack = self._node.meta.get("nn_module_stack") or {}
+        paths = [path for path, _ in stack.values()]
+        return str(paths[-1]) if paths else ""
+
+    def unsupported(self, problem: str) -> DeployError:
+        """The error for the node at hand."""
+        layer = self.layer
+        where = f"in the layer {layer}" if layer else "in the model's own forward"
+        return DeployError(f"{problem}: it is used {where}")
+
+
+def without_unread(graph: Graph) -> Graph:
+    """The graph without operations whose value nothing reads."""
+    needed = {graph.output}
+    operations = []
+    for operation in reversed(graph.operations):
+        if operation.output in needed:
+            needed.update(operation.inputs)
+            operations.append(operation)
+    return replace(graph, operations=tuple(reversed(operations)))
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an ATen call by name, with the defaults of its schema."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    result = {}
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args) and not argument.kwarg_only:
+            result[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            result[argument.name] = node.kwargs[argument.name]
+        else:
+            result[argument.name] = argument.default_value
+    return result
+
+
+def _reads_a_value(arguments: Any) -> bool:
+    if isinstance(arguments, Mapping):
+        return _reads_a_value(list(arguments.values()))
+    if isinstance(arguments, list | tuple):
+        return any(_reads_a_value(argument) for argument in arguments)
+    return isinstance(arguments, Value)
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = tensor.detach().to(torch.float32).contiguous().numpy().copy()
+    return array

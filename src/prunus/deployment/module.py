@@ -1,0 +1,111 @@
+"""A graph as a plain PyTorch module: standard layers, readable names, nothing of Prunus in it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+
+from torch import Tensor, fx, nn
+
+from prunus.deployment.compute import compute, constants, padded, symmetric
+from prunus_runtime.graph import Graph, Operation
+from prunus_runtime.shapes import shapes as shapes_of
+
+
+def to_module(graph: Graph) -> nn.Module:
+    """A module that computes what `graph` does, for evaluation.
+
+    Convolutions and linear layers are `nn.Conv2d` and `nn.Linear` under the names that they had in
+    the model; everything else are functions and parameters. It has a `state_dict`, and can be
+    saved, exported and compiled as any other module.
+    """
+    shapes = shapes_of(graph)
+    root = nn.Module()
+    traced = fx.proxy.GraphAppendingTracer(fx.Graph())
+    names = _names(graph)
+    values = {graph.input: fx.Proxy(traced.graph.placeholder("x"), traced)}
+    for operation, name in zip(graph.operations, names, strict=True):
+        inputs = [values[value] for value in operation.inputs]
+        if operation.kind in ("conv", "linear"):
+            values[operation.output] = _layer(root, traced, operation, name, inputs[0])
+        else:
+            tensors = constants(operation, shapes[operation.inputs[0]])
+            used = _parameters(root, traced, name, tensors)
+            values[operation.output] = compute(operation, inputs, used)
+    traced.graph.output(values[graph.output].node)
+    return fx.GraphModule(root, traced.graph, "Compacted").eval().requires_grad_(False)
+
+
+def _layer(
+    root: nn.Module,
+    traced: fx.proxy.GraphAppendingTracer,
+    operation: Operation,
+    name: str,
+    x: fx.Proxy,
+) -> fx.Proxy:
+    a, tensors = operation.attributes, constants(operation, ())
+    weight, bias = tensors["weight"], tensors.get("bias")
+    layer: nn.Module
+    if operation.kind == "linear":
+        layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
+    else:
+        padding = a["padding"]
+        if not symmetric(padding):
+            x, padding = padded(x, padding), [0, 0]
+        layer = nn.Conv2d(
+            weight.shape[1] * a["groups"],
+            weight.shape[0],
+            tuple(weight.shape[2:]),  # type: ignore[arg-type]
+            stride=tuple(a["stride"]),
+            padding=tuple(padding[:2]),
+            dilation=tuple(a["dilation"]),
+            groups=a["groups"],
+            bias=bias is not None,
+        )
+    layer.load_state_dict({k: t for k, t in tensors.items() if k != "plane"})
+    _add_submodule(root, name, layer)
+    y = fx.Proxy(traced.graph.call_module(name, (x.node,)), traced)
+    if "plane" not in tensors:
+        return y
+    plane = _parameters(root, traced, name, {"plane": tensors["plane"]})["plane"]
+    result: fx.Proxy = operator.add(y, plane)
+    return result
+
+
+def _parameters(
+    root: nn.Module, traced: fx.proxy.GraphAppendingTracer, name: str, tensors: Mapping[str, Tensor]
+) -> dict[str, fx.Proxy]:
+    """Tensors as parameters of the root, and as what the graph reads there."""
+    found = {}
+    for kind, tensor in tensors.items():
+        attribute = f"{name.replace('.', '_')}_{kind}"
+        root.register_parameter(attribute, nn.Parameter(tensor))
+        found[kind] = fx.Proxy(traced.graph.get_attr(attribute), traced)
+    return found
+
+
+def _names(graph: Graph) -> list[str]:
+    """A path for each operation: its layer's, made different from all others."""
+    taken: set[str] = set()
+    names = []
+    layers = {operation.layer for operation in graph.operations}
+    for operation in graph.operations:
+        base = operation.layer or operation.kind
+        if any(other.startswith(f"{base}.") for other in layers):
+            base = f"{base}.{operation.kind}"  # the path is that of a module with layers inside
+        name, count = base, 1
+        while name in taken:
+            count += 1
+            name = f"{base}_{count}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _add_submodule(root: nn.Module, path: str, module: nn.Module) -> None:
+    *parents, name = path.split(".")
+    for parent in parents:
+        if not hasattr(root, parent):
+            root.add_module(parent, nn.Module())
+        root = getattr(root, parent)
+    root.add_module(name, module)

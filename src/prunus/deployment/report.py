@@ -1,0 +1,236 @@
+"""What deploying did to a network: sizes, work, exactness, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import nn
+
+import prunus_runtime
+from prunus.deployment.onnx import encode_onnx, session
+from prunus.tables import percent, text_table
+from prunus_runtime.measures import Measures, measure
+
+if TYPE_CHECKING:
+    from prunus.deployment.deployed import Deployed
+
+_SECONDS = 3.0
+_FEWEST, _MOST = 5, 50
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of one form of the network: everything in it, and what of it is not zero."""
+
+    parameters: int
+    weights: int
+    kept_weights: int
+    macs: int
+    kept_macs: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer with weights, before and after."""
+
+    name: str
+    weights: int
+    kept_weights: int
+    kept_macs: int
+    weights_after: int
+    kept_weights_after: int
+    kept_macs_after: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened, as data and (printed) as tables."""
+
+    backend: str
+    fallback: str
+    before: Size | None
+    after: Size | None
+    layers: tuple[Layer, ...]
+    dense_bytes: int
+    """Of the dense network as safetensors."""
+    file_bytes: dict[str, int]
+    """Of the deployed file, for each way to store the weights."""
+    max_difference: float
+    """From the dense network, over the example and random inputs."""
+    output_scale: float
+    """The largest output of the dense network there."""
+    batch: int
+    milliseconds: dict[str, float]
+    """Medians for one batch, measured in turns."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parts = [f"Runs with {self.backend}."]
+        if self.fallback:
+            parts.append(f"Not with the sparse runtime: {self.fallback}")
+        if self.before and self.after:
+            parts += [_sizes(self.before, self.after), _layers(self.layers)]
+        files = [["dense safetensors", f"{self.dense_bytes:,}", ""]]
+        files += [
+            [f"deployed, {store}", f"{count:,}", f"{self.dense_bytes / count:.1f}x smaller"]
+            for store, count in self.file_bytes.items()
+        ]
+        parts.append(text_table(["file", "bytes", ""], files))
+        parts.append(
+            f"Largest difference from the dense network: {self.max_difference:.2e} "
+            f"(outputs up to {self.output_scale:.3g})"
+        )
+        if self.milliseconds:
+            own = self.milliseconds["deployed"]
+            rows = [
+                [name, f"{time:.3f}", f"{1000 * self.batch / time:,.0f}", f"{time / own:.2f}x"]
+                for name, time in self.milliseconds.items()
+            ]
+            header = [f"batch of {self.batch}", "ms", "images/s", "time of deployed"]
+            parts.append(text_table(header, rows))
+        return "\n\n".join(parts)
+
+
+def make_report(deployed: Deployed, *, speed: bool) -> Report:
+    """Measure a deployed network against the dense one."""
+    before = after = None
+    layers: tuple[Layer, ...] = ()
+    files: dict[str, int] = {}
+    if deployed.captured is not None and deployed.graph is not None:
+        first, last = measure(deployed.captured), measure(deployed.graph)
+        before, after = _size(first), _size(last)
+        layers = _compare_layers(first, last)
+        for store in ("fp32", "fp16", "int8"):
+            files[store] = len(prunus_runtime.file.encode(deployed.graph, store))
+    difference, scale = _difference(deployed)
+    return Report(
+        deployed.backend,
+        deployed.fallback,
+        before,
+        after,
+        layers,
+        len(save({k: t.contiguous().clone() for k, t in deployed.dense.state_dict().items()})),
+        files,
+        difference,
+        scale,
+        len(deployed.example_input),
+        _speed(deployed) if speed else {},
+    )
+
+
+def _difference(deployed: Deployed) -> tuple[float, float]:
+    generator = torch.Generator().manual_seed(0)
+    shape = deployed.example_input.shape[1:]
+    largest = scale = 0.0
+    for x in (deployed.example_input, torch.randn(8, *shape, generator=generator)):
+        with torch.no_grad():
+            expected = deployed.dense(x).numpy()
+        found = deployed(x.numpy())
+        largest = max(largest, float(np.abs(found - expected).max(initial=0.0)))
+        scale = max(scale, float(np.abs(expected).max(initial=0.0)))
+    return largest, scale
+
+
+def _speed(deployed: Deployed) -> dict[str, float]:
+    x = deployed.example_input.contiguous()
+    array = x.numpy()
+    threads = deployed.threads or torch.get_num_threads()
+    ways: dict[str, Callable[[], Any]] = {
+        "deployed": lambda: deployed(array),
+        "torch eager, dense": lambda: _eager(deployed.dense, x),
+    }
+    if deployed.module is not deployed.dense:
+        ways["torch eager, compacted"] = lambda: _eager(deployed.module, x)
+    if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
+        run = session(encode_onnx(deployed.dense, x), threads)
+        ways["ONNX Runtime, dense"] = lambda: run(array)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return _medians(ways)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _eager(module: nn.Module, x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        return module(x)
+
+
+def _medians(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Milliseconds of each, measured in turns so that a busy machine is unfair to none."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    end = perf_counter() + _SECONDS
+    for turn in range(_MOST):
+        if turn >= _FEWEST and perf_counter() > end:
+            break
+        for name, way in ways.items():
+            start = perf_counter()
+            way()
+            times[name].append(1000 * (perf_counter() - start))
+    return {name: median(values) for name, values in times.items()}
+
+
+def _size(measures: Measures) -> Size:
+    m = measures
+    return Size(m.parameters, m.weights, m.kept, m.macs, m.kept_macs)
+
+
+def _compare_layers(before: Measures, after: Measures) -> tuple[Layer, ...]:
+    left = {layer.name: layer for layer in after.layers}
+    compared = []
+    for layer in before.layers:
+        now = left.get(layer.name)
+        rest = (now.weights, now.kept, now.kept_macs) if now else (0, 0, 0)
+        compared.append(Layer(layer.name, layer.weights, layer.kept, layer.kept_macs, *rest))
+    return tuple(compared)
+
+
+def _sizes(before: Size, after: Size) -> str:
+    rows = [
+        ("dense", f"{before.parameters:,}", before.weights, before.macs),
+        ("dense, without zeros", "", before.kept_weights, before.kept_macs),
+        ("compacted", f"{after.parameters:,}", after.weights, after.macs),
+        ("compacted, without zeros", "", after.kept_weights, after.kept_macs),
+    ]
+    cells = [
+        [
+            name,
+            parameters,
+            f"{weights:,}",
+            percent(weights / max(1, before.weights)),
+            f"{macs:,}",
+            percent(macs / max(1, before.macs)),
+        ]
+        for name, parameters, weights, macs in rows
+    ]
+    return text_table(["", "parameters", "weights", "", "multiply-adds", ""], cells)
+
+
+def _layers(layers: tuple[Layer, ...]) -> str:
+    rows = [
+        [
+            layer.name,
+            f"{layer.weights:,}",
+            f"{layer.kept_weights:,}",
+            f"{layer.weights_after:,}" if layer.weights_after else "gone",
+            f"{layer.kept_weights_after:,}",
+            f"{layer.kept_macs_after:,}",
+        ]
+        for layer in layers
+    ]
+    header = ["layer", "weights", "kept", "compacted", "kept", "kept multiply-adds"]
+    return text_table(header, rows)

@@ -1,0 +1,61 @@
+"""What each weight costs: how often it is used for one input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from prunus.errors import AttachError
+from prunus.selection import Candidate
+
+
+class MultiplyAdds:
+    """Counts, in the forward passes until it is asked, at how many positions layers are computed.
+
+    A weight of a convolution costs one multiply-add for each position of its output, one of a linear
+    layer one for each vector it is applied to.
+    """
+
+    def __init__(self, selection: Iterable[Candidate]) -> None:
+        self._counts: dict[str, int] = {}
+        self._weights: dict[str, int] = {}
+        self._handles = []
+        for candidate in selection:
+            self._counts[candidate.name] = 0
+            self._weights[candidate.name] = candidate.parameter.numel()
+            for _, module, _ in candidate.owners:
+                count = _Counter(self._counts, candidate.name)
+                self._handles.append(module.register_forward_hook(count))
+
+    def factors(self) -> Mapping[str, float]:
+        """The cost of a weight of each parameter, in units of the mean over all weights."""
+        total = sum(self._weights[name] * count for name, count in self._counts.items())
+        if not total:
+            raise AttachError(
+                "penalty_cost='macs' is not known before the first forward pass: call penalty() "
+                "after the model"
+            )
+        self.remove()
+        unit = total / sum(self._weights.values())
+        return {name: count / unit for name, count in self._counts.items()}
+
+    def remove(self) -> None:
+        """Stop counting, and leave the model as it was."""
+        for handle in self._handles:
+            handle.remove()
+
+
+class _Counter:
+    """A hook; an object, so that copies of a model do not count for the original."""
+
+    def __init__(self, counts: dict[str, int], name: str) -> None:
+        self.counts, self.name = counts, name
+
+    def __call__(self, module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            of_images = isinstance(module, nn.modules.conv._ConvNd)
+            positions = output.shape[2:] if of_images else output.shape[1:-1]
+            self.counts[self.name] += math.prod(positions)
