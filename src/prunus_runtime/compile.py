@@ -1,7 +1,7 @@
 """Compiles the native core with the system's C++ compiler: `python -m prunus_runtime.compile`.
 
-The package's build does this by itself (`hatch_build.py`). This file imports nothing of the package,
-because the build runs it where nothing is installed.
+The package's build does this by itself (`hatch_build.py`). This file imports nothing of the
+package, because the build runs it where nothing is installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ _ISAS = {
     # name: (lanes, vectors of sums in registers, flags)
     "avx512": (
         *(16, 24),
-        ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"],
+        [
+            "-mavx512f",
+            "-mavx512vl",
+            "-mavx512dq",
+            "-mavx512bw",
+            "-mfma",
+            "-mprefer-vector-width=512",
+        ],
     ),
     "avx2": (8, 12, ["-mavx2", "-mfma"]),
     "portable": (4, 12, []),

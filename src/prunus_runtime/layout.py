@@ -33,9 +33,7 @@ class Value:
         """A view of some of the channels."""
         offset = self.offset + start * self.plane
         lead = self.lead if start == 0 else 0
-        return replace(
-            self, offset=offset, plane=self.plane * step, channels=count, lead=lead
-        )
+        return replace(self, offset=offset, plane=self.plane * step, channels=count, lead=lead)
 
     def as_planes(self, shape: Shape, lanes: int) -> Value:
         """A view of a compact vector of features as planes, one right after the other."""

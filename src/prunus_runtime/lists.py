@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ class Tile:
 def tiles_along(vectors: int, most: int) -> list[Tile]:
     """A plane as one long row, cut into equal pieces of at most `most` vectors. `x` in vectors."""
     edges = _split(vectors, most)
-    return [Tile(1, end - begin, 0, begin) for begin, end in zip(edges, edges[1:], strict=False)]
+    return [Tile(1, end - begin, 0, begin) for begin, end in pairwise(edges)]
 
 
 def tiles_across(height: int, width: int, most: int) -> list[Tile]:
@@ -105,7 +106,7 @@ def _blocks(height: int, width: int, rows: int, most: int) -> list[Tile]:
     tiles = [
         Tile(rows, end - begin, y, begin)
         for y in range(0, whole, rows)
-        for begin, end in zip(edges, edges[1:], strict=False)
+        for begin, end in pairwise(edges)
     ]
     if whole == height:
         return tiles

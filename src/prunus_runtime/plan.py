@@ -1,7 +1,7 @@
 """Plans how the native core runs a graph: layouts, tiles, lists, all in the arrays of a `Table`.
 
-There are two ways. With `lanes` = 1 the arena holds one image and vectors run along the positions of
-a plane; with `lanes` as wide as a vector it holds that many images and vectors run across them.
+There are two ways. With `lanes` = 1 the arena holds one image and vectors run along the positions
+of a plane; with `lanes` as wide as a vector it holds that many images and vectors run across them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORTH = 24
 
 
 def make_plan(
-    graph: Graph, shapes: dict[str, Shape], *, isa: str, across: bool, threads: int
+    graph: Graph, shapes: dict[str, Shape], isa: str, across: bool, threads: int
 ) -> Table:
     """The table for `graph`. `across`: vectors run across images."""
     return _Planner(graph, shapes, isa, lanes(isa) if across else 1, threads).table()
@@ -144,7 +144,7 @@ class _Planner:
         return tuple(step.operation.attributes["stride"]) == (1, 1)
 
     def _phase_shape(self, step: Step) -> Shape:
-        """Planes that hold the rows and columns of one remainder of the stride, padding included."""
+        """Planes that hold rows and columns of one remainder of the stride, padding included."""
         _, height, width = self.shapes[step.output]
         rows, columns = self._taps(step)
         phases = len(rows.phases) * len(columns.phases)
@@ -262,8 +262,10 @@ class _Planner:
             bias = bias + step.operation.tensors["plane"].reshape(-1)
         blocks = lists.blocks(self.parts)
         self._emit(
-            *("linear" if dense is None else "dense",),
-            **{"a": a, "b": b, "out": out},
+            "linear" if dense is None else "dense",
+            a=a,
+            b=b,
+            out=out,
             items=len(blocks) - 1,
             p=(0, len(blocks) - 1),
             ints=(lists.starts, blocks),
@@ -290,7 +292,7 @@ class _Planner:
         ]
         p = (0, self.vector, masked, plane is not None, length, 0)
         longest = max(tile[1] for tile in tiles) * self.vector
-        passes = self._passes(lists, a, longest + lists.reach_within_plane(a))
+        passes = self._passes(lists, longest + lists.reach_within_plane(a))
         if passes == 1:
             self._tiled((a, b, out), lists, tiles, p, floats, length, (step.low, step.high))
             return
@@ -300,10 +302,10 @@ class _Planner:
             bounds = (step.low, step.high) if number == passes - 1 else (-math.inf, math.inf)
             first = number == 0
             values = (a, b if first else out, out)
-            constants = (p, floats) if first else (nothing, zeros)
-            self._tiled(values, part, tiles, *constants, length, bounds)
+            p, floats = (p, floats) if first else (nothing, zeros)
+            self._tiled(values, part, tiles, p, floats, length, bounds)
 
-    def _passes(self, lists: Lists, a: Value, length: int) -> int:
+    def _passes(self, lists: Lists, length: int) -> int:
         """How often to go over the output, each time with some of the input channels: so that what
         all filters read at a tile stays in the fastest cache, unless too few weights are left for
         each time."""
@@ -342,7 +344,9 @@ class _Planner:
         assert a.offset + lists.reach[0] >= 0
         self._emit(
             "conv",
-            **{"a": a, "b": b, "out": out},
+            a=a,
+            b=b,
+            out=out,
             items=len(tiles) * (len(blocks) - 1),
             p=(len(tiles), len(blocks) - 1, *p),
             ints=(lists.starts, blocks, np.array(tiles, np.int32).reshape(-1)),
@@ -363,7 +367,8 @@ class _Planner:
         largest = step.operation.kind == "max_pool"
         self._emit(
             "max_pool" if largest else "avg_pool",
-            **{"a": a, "out": out},
+            a=a,
+            out=out,
             p=(rows.step, columns.step, begin, end, columns.stride, columns.taps),
             ints=(_edges(rows), _edges(columns)),
             floats=() if largest else (rows.factors, columns.factors),

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import run
 
+from processes import run
 from prunus_runtime import native
 from prunus_runtime.compile import CompilationError, compile_native, compiler
 
@@ -55,7 +55,11 @@ def test_no_access_out_of_bounds(tmp_path: Path) -> None:
     }
     program = SANITIZED.format(path=sys.path)
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == "done\n"
