@@ -1,7 +1,7 @@
 """Compiles the native core with the system's C++ compiler: `python -m prunus_runtime.compile`.
 
-The package's build does this by itself (`hatch_build.py`). This file imports nothing of the package,
-because the build runs it where nothing is installed.
+The package's build does this by itself (`hatch_build.py`). This file imports nothing of the
+package, because the build runs it where nothing is installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ _ISAS = {
     # name: (lanes, vectors of sums in registers, flags)
     "avx512": (
         *(16, 24),
-        ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"],
+        [
+            "-mavx512f",
+            "-mavx512vl",
+            "-mavx512dq",
+            "-mavx512bw",
+            "-mfma",
+            "-mprefer-vector-width=512",
+        ],
     ),
     "avx2": (8, 12, ["-mavx2", "-mfma"]),
     "portable": (4, 12, []),
@@ -50,11 +57,11 @@ def compiler() -> list[str] | None:
 
 
 def compile_native(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
-    """Compiles into `library`, which appears only when it is complete."""
+    """Compiles into `library`, which appears only when it is complete. `flags` come last."""
     command = compiler()
     if command is None:
         raise CompilationError("no C++ compiler found: install g++ or clang++, or set CXX")
-    command = [*command, *_FLAGS, *flags]
+    command = [*command, *_FLAGS]
     x86 = platform.machine().lower() in ("x86_64", "amd64") and sys.maxsize > 2**32
     if x86:
         command.append("-DPRUNUS_X86")
@@ -67,9 +74,9 @@ def compile_native(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
                 jobs[isa] = [*command, *options, *names, *sizes, str(SOURCES / "kernels.cpp")]
         objects = {name: f"{folder}/{name}.o" for name in jobs}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(_run, ([*jobs[n], "-c", "-o", objects[n]] for n in jobs)))
+            list(pool.map(_run, ([*jobs[n], *flags, "-c", "-o", objects[n]] for n in jobs)))
         linked = f"{folder}/library{SUFFIX}"
-        _run([*command, "-shared", *objects.values(), "-o", linked])
+        _run([*command, *flags, "-shared", *objects.values(), "-o", linked])
         Path(linked).replace(library)
     return library
 

@@ -21,9 +21,7 @@ class Network:
     set. Calls from several threads at once are safe.
     """
 
-    def __init__(
-        self, graph: Graph, threads: int | None = None, *, isa: str | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, threads: int | None = None, *, isa: str | None = None) -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}; it must be at least 1")
         self.graph = graph
@@ -56,8 +54,6 @@ class Network:
     def _table(self, across: bool) -> Table:
         with self._lock:
             if across not in self._tables:
-                self._tables[across] = make_plan(
-                    *(self.graph, self._shapes),
-                    **{"isa": self.isa, "across": across, "threads": self.threads},
-                )
+                options = (self.isa, across, self.threads)
+                self._tables[across] = make_plan(self.graph, self._shapes, *options)
             return self._tables[across]

@@ -1,4 +1,4 @@
-"""What the native core does in one go: a convolution with the addition and the activation behind it."""
+"""What the native core does in one go: a convolution, and the sum and activation behind it."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ class Value:
         """A view of some of the channels."""
         offset = self.offset + start * self.plane
         lead = self.lead if start == 0 else 0
-        return replace(
-            self, offset=offset, plane=self.plane * step, channels=count, lead=lead
-        )
+        return replace(self, offset=offset, plane=self.plane * step, channels=count, lead=lead)
 
     def as_planes(self, shape: Shape, lanes: int) -> Value:
         """A view of a compact vector of features as planes, one right after the other."""
@@ -73,6 +71,7 @@ class Layout:
     shapes: dict[str, Shape] = field(default_factory=dict)
     margins: dict[str, Margins] = field(default_factory=dict)
     _same_pitch: dict[str, str] = field(default_factory=dict)
+    _places: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, shape: Shape) -> None:
         self.shapes[name] = shape if len(shape) == 3 else (shape[0], 1, 1)
@@ -84,6 +83,15 @@ class Layout:
         for root in roots[1:]:
             if root != roots[0]:
                 self._same_pitch[root] = roots[0]
+
+    def share(self, name: str, older: str) -> None:
+        """`name` is written where `older`, of the same shape, was; nobody reads `older` after."""
+        self.tie(name, older)
+        ours, theirs = self.margins[name], self.margins[older]
+        theirs.include(ours.top, ours.left, ours.bottom, ours.right)
+        theirs.vectors |= ours.vectors
+        self.margins[name] = theirs
+        self._places[name] = self._places.get(older, older)
 
     def _root(self, name: str) -> str:
         while name in self._same_pitch:
@@ -97,8 +105,14 @@ class Layout:
         for name, (_, _, width) in self.shapes.items():
             need = width + max(self.margins[name].left, self.margins[name].right)
             columns[self._root(name)] = max(need, columns.get(self._root(name), 0))
-        values = {name: self._value(name, columns[self._root(name)]) for name in self.shapes}
-        return _pack(values, lifetimes)
+        lives: dict[str, tuple[int, int]] = {}
+        for name, (born, died) in lifetimes.items():
+            place = self._places.get(name, name)
+            first, last = lives.get(place, (born, died))
+            lives[place] = (min(first, born), max(last, died))
+        values = {name: self._value(name, columns[self._root(name)]) for name in lives}
+        placed, size = _pack(values, lives)
+        return {name: placed[self._places.get(name, name)] for name in self.shapes}, size
 
     def _value(self, name: str, columns: int) -> Value:
         channels, height, width = self.shapes[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,24 @@ class Lists:
 
     starts: NDArray[np.int32]
     entries: NDArray[np.void]
+    channels: NDArray[np.int64]
+    """The input channel of each entry."""
+
+    @property
+    def filters(self) -> int:
+        return len(self.starts) - 1
+
+    def split(self, parts: int) -> list[Lists]:
+        """Lists of consecutive channels, `parts` of about equal length."""
+        if parts == 1:
+            return [self]
+        edges = np.quantile(self.channels, np.linspace(0, 1, parts + 1)[1:-1])
+        part = np.searchsorted(edges, self.channels, side="left")
+        return [self._of(part == number) for number in range(parts)]
+
+    def _of(self, chosen: NDArray[np.bool_]) -> Lists:
+        before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.int32)
+        return Lists(before[self.starts], self.entries[chosen], self.channels[chosen])
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -28,9 +47,17 @@ class Lists:
         offsets = self.entries["offset"]
         return int(offsets.min()), int(offsets.max())
 
+    def reach_within_plane(self, value: Value) -> int:
+        """How far from each other the inputs of one output position in one channel can be."""
+        if not len(self.entries):
+            return 0
+        inside = self.entries["offset"] % value.plane
+        outside = np.where(inside > value.plane // 2, inside - value.plane, inside)
+        return int(outside.max() - outside.min())
+
     def blocks(self, count: int) -> NDArray[np.int32]:
         """First filters of `count` blocks of about equal work, and the end."""
-        filters = len(self.starts) - 1
+        filters = self.filters
         # Storing an output costs about as much as walking over a few weights.
         work = self.starts + 4 * np.arange(filters + 1)
         goals = np.linspace(0, work[-1], min(count, max(filters, 1)) + 1)[1:-1]
@@ -47,7 +74,7 @@ def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64]) -> Lists:
     entries["value"] = weight[f, c, y, x]
     starts = np.zeros(filters + 1, np.int32)
     np.cumsum(np.bincount(f, minlength=filters), out=starts[1:])
-    return Lists(starts, entries)
+    return Lists(starts, entries, channel)
 
 
 @dataclass(frozen=True)
@@ -63,7 +90,7 @@ class Tile:
 def tiles_along(vectors: int, most: int) -> list[Tile]:
     """A plane as one long row, cut into equal pieces of at most `most` vectors. `x` in vectors."""
     edges = _split(vectors, most)
-    return [Tile(1, end - begin, 0, begin) for begin, end in zip(edges, edges[1:], strict=False)]
+    return [Tile(1, end - begin, 0, begin) for begin, end in pairwise(edges)]
 
 
 def tiles_across(height: int, width: int, most: int) -> list[Tile]:
@@ -79,7 +106,7 @@ def _blocks(height: int, width: int, rows: int, most: int) -> list[Tile]:
     tiles = [
         Tile(rows, end - begin, y, begin)
         for y in range(0, whole, rows)
-        for begin, end in zip(edges, edges[1:], strict=False)
+        for begin, end in pairwise(edges)
     ]
     if whole == height:
         return tiles

@@ -1,7 +1,7 @@
 """Plans how the native core runs a graph: layouts, tiles, lists, all in the arrays of a `Table`.
 
-There are two ways. With `lanes` = 1 the arena holds one image and vectors run along the positions of
-a plane; with `lanes` as wide as a vector it holds that many images and vectors run across them.
+There are two ways. With `lanes` = 1 the arena holds one image and vectors run along the positions
+of a plane; with `lanes` as wide as a vector it holds that many images and vectors run across them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ from prunus_runtime.windows import Windows, pool_windows
 
 DENSE = 0.3
 """From this density on, a linear layer of one image is faster as a dense matrix."""
+CACHE = 32 * 1024
+"""Bytes of the fastest cache that a tile's inputs may take."""
+WORTH = 24
+"""Weights of a filter that are worth going over its output once more."""
 
 
 def make_plan(
-    graph: Graph, shapes: dict[str, Shape], *, isa: str, across: bool, threads: int
+    graph: Graph, shapes: dict[str, Shape], isa: str, across: bool, threads: int
 ) -> Table:
     """The table for `graph`. `across`: vectors run across images."""
     return _Planner(graph, shapes, isa, lanes(isa) if across else 1, threads).table()
@@ -126,6 +130,10 @@ class _Planner:
             elif step.operation.kind == "conv" and self.lanes > 1:
                 layout.margins[step.inputs[0]].include(*step.operation.attributes["padding"])
         lifetimes[self.graph.output][1] = len(self.steps) + 1
+        for time, step in enumerate(self.steps, 1):
+            # A sum takes the place of what is added to, if nobody reads that any more.
+            if step.residual and lifetimes[step.residual][1] == time:
+                layout.share(step.output, step.residual)
         self.values, self.arena = layout.place({n: (a, b) for n, (a, b) in lifetimes.items()})
 
     def _is_single(self, step: Step) -> bool:
@@ -136,7 +144,7 @@ class _Planner:
         return tuple(step.operation.attributes["stride"]) == (1, 1)
 
     def _phase_shape(self, step: Step) -> Shape:
-        """Planes that hold the rows and columns of one remainder of the stride, padding included."""
+        """Planes that hold rows and columns of one remainder of the stride, padding included."""
         _, height, width = self.shapes[step.output]
         rows, columns = self._taps(step)
         phases = len(rows.phases) * len(columns.phases)
@@ -254,8 +262,10 @@ class _Planner:
             bias = bias + step.operation.tensors["plane"].reshape(-1)
         blocks = lists.blocks(self.parts)
         self._emit(
-            *("linear" if dense is None else "dense",),
-            **{"a": a, "b": b, "out": out},
+            "linear" if dense is None else "dense",
+            a=a,
+            b=b,
+            out=out,
             items=len(blocks) - 1,
             p=(0, len(blocks) - 1),
             ints=(lists.starts, blocks),
@@ -281,7 +291,26 @@ class _Planner:
             for tile in tiles_along(vectors, self.most)
         ]
         p = (0, self.vector, masked, plane is not None, length, 0)
-        self._tiled(step, (a, b, out), lists, tiles, p, floats, length)
+        longest = max(tile[1] for tile in tiles) * self.vector
+        passes = self._passes(lists, longest + lists.reach_within_plane(a))
+        if passes == 1:
+            self._tiled((a, b, out), lists, tiles, p, floats, length, (step.low, step.high))
+            return
+        nothing = (0, self.vector, masked, False, length, 0)
+        zeros = [np.zeros(out.channels, np.float32)]
+        for number, part in enumerate(lists.split(passes)):
+            bounds = (step.low, step.high) if number == passes - 1 else (-math.inf, math.inf)
+            first = number == 0
+            values = (a, b if first else out, out)
+            p, floats = (p, floats) if first else (nothing, zeros)
+            self._tiled(values, part, tiles, p, floats, length, bounds)
+
+    def _passes(self, lists: Lists, length: int) -> int:
+        """How often to go over the output, each time with some of the input channels: so that what
+        all filters read at a tile stays in the fastest cache, unless too few weights are left for
+        each time."""
+        footprint = len(np.unique(lists.channels)) * length * 4
+        return max(1, min(-(-footprint // CACHE), len(lists.entries) // lists.filters // WORTH))
 
     def _across(self, step: Step, a: Value, lists: Lists, row: int, column: int) -> None:
         b, out, bias = self._common(step)
@@ -296,17 +325,17 @@ class _Planner:
             for tile in tiles_across(out.height, out.width, self.most)
         ]
         p = (row, column, -1, plane is not None, out.height * out.width, out.width)
-        self._tiled(step, (a, b, out), lists, tiles, p, floats, 0)
+        self._tiled((a, b, out), lists, tiles, p, floats, 0, (step.low, step.high))
 
     def _tiled(
         self,
-        step: Step,
         values: tuple[Value, Value, Value],
         lists: Lists,
         tiles: list[tuple[int, ...]],
         p: tuple[int, ...],
         floats: list[NDArray[np.float32]],
         length: int,
+        bounds: tuple[float, float],
     ) -> None:
         a, b, out = values
         blocks = lists.blocks(-(-self.parts // len(tiles)))
@@ -315,13 +344,15 @@ class _Planner:
         assert a.offset + lists.reach[0] >= 0
         self._emit(
             "conv",
-            **{"a": a, "b": b, "out": out},
+            a=a,
+            b=b,
+            out=out,
             items=len(tiles) * (len(blocks) - 1),
             p=(len(tiles), len(blocks) - 1, *p),
             ints=(lists.starts, blocks, np.array(tiles, np.int32).reshape(-1)),
             floats=floats,
             entries=lists.entries,
-            bounds=(step.low, step.high),
+            bounds=bounds,
         )
 
     # Everything else
@@ -336,7 +367,8 @@ class _Planner:
         largest = step.operation.kind == "max_pool"
         self._emit(
             "max_pool" if largest else "avg_pool",
-            **{"a": a, "out": out},
+            a=a,
+            out=out,
             p=(rows.step, columns.step, begin, end, columns.stride, columns.taps),
             ints=(_edges(rows), _edges(columns)),
             floats=() if largest else (rows.factors, columns.factors),

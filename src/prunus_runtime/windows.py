@@ -12,8 +12,8 @@ from prunus_runtime.graph import Array, Operation
 
 @dataclass(frozen=True)
 class Windows:
-    """Window i sees begin[i], begin[i] + step, ... before end[i]. An average multiplies its sum with
-    factors[i] of both axes."""
+    """Window i sees begin[i], begin[i] + step, ... before end[i]. An average multiplies its sum
+    with factors[i] of both axes."""
 
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -44,9 +44,7 @@ def pool_windows(operation: Operation, axis: int, size: int, count: int) -> Wind
     width = np.minimum(last + 1, size + counted[axis + 2]) - np.maximum(first, -counted[axis])
     whole = np.flatnonzero((first >= 0) & (last < size))
     bounds = (int(whole[0]), int(whole[-1]) + 1) if len(whole) else (0, 0)
-    return Windows(
-        begin, np.minimum(last + 1, size), step, _inverse(width), bounds, stride, taps
-    )
+    return Windows(begin, np.minimum(last + 1, size), step, _inverse(width), bounds, stride, taps)
 
 
 def _inverse(counts: NDArray[np.int64]) -> Array:

@@ -1,4 +1,4 @@
-"""The native core: convolutions against torch, small cases by hand, and what a caller can do wrong."""
+"""The native core: convolutions against torch, small cases by hand, and mistakes of callers."""
 
 import itertools
 
@@ -130,7 +130,7 @@ def test_wrong_inputs() -> None:
         Network(graph)(np.zeros((2, 5, 6), np.float32))
     with pytest.raises(ValueError, match="threads is 0"):
         Network(graph, 0)
-    with pytest.raises(ValueError, match="isa is 'mmx'.*avx512, avx2, portable"):
+    with pytest.raises(ValueError, match=r"isa is 'mmx'.*avx512, avx2, portable"):
         Network(graph, isa="mmx")
 
 

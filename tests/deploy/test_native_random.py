@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from graphs import batch, graphs
-from native_paths import ISAS
 from hypothesis import given, settings
+from native_paths import ISAS
 
 from prunus_runtime import reference
 from prunus_runtime.executor import Network

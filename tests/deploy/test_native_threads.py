@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from graphs import Builder, batch
 from native_paths import ISAS
-from processes import run
 
+from processes import run
 from prunus_runtime import reference
 from prunus_runtime.executor import Network
 from prunus_runtime.graph import Graph
