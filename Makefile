@@ -34,8 +34,9 @@ docs: $(VENV)/.docs
 clean:
 	rm -rf $(VENV) site
 
-# One stamp for each extra that is installed; an extra is installed again when its list changes.
-$(VENV)/.%: pyproject.toml constraints.txt
+# One stamp for each extra that is installed; it is installed again when its list or the native code
+# changes.
+$(VENV)/.%: pyproject.toml constraints.txt $(wildcard src/prunus_runtime/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) -e '.[$*]'
