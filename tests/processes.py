@@ -28,6 +28,7 @@ def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a group of processes, to be killed as one
+        preexec_fn=_hears_ctrl_c,
         **options,
     ) as process:
         try:
@@ -35,6 +36,11 @@ def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def _hears_ctrl_c() -> None:
+    """Also where the tests run in the background, whose programs inherit that it is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(*arguments: object, **options: object) -> str:
