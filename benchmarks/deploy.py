@@ -175,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             wanted, _, path = given.partition("=")
             if wanted == name:
                 ticket = Ticket.load(path)
-                sparse[Path(path).stem] = ticket.mask.apply(copy.deepcopy(dense))
+                label = f"{ticket.manifest.method}, {100 * ticket.mask.density:.3g} % kept"
+                sparse[label] = ticket.mask.apply(copy.deepcopy(dense))
         rows += measure(name, sparse, options)
     print(table(rows))
     if options.out:
