@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 import numpy as np
@@ -25,7 +26,7 @@ class Network:
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}; it must be at least 1")
         self.graph = graph
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or _processors()
         self.isa = instruction_set(isa)
         self._shapes = shapes(graph)
         self._tables: dict[bool, Table] = {}
@@ -57,3 +58,10 @@ class Network:
                 options = (self.isa, across, self.threads)
                 self._tables[across] = make_plan(self.graph, self._shapes, *options)
             return self._tables[across]
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -24,9 +24,15 @@ inline Vector at_most(Vector v, Vector high) { return high < v ? high : v; }
 
 // Every second element of 2 * LANES.
 inline Vector load_even(const float* p) {
+#ifdef __clang__
+  Vector even;
+  for (int i = 0; i < LANES; ++i) even[i] = p[2 * i];
+  return even;
+#else
   Bits even;
   for (int i = 0; i < LANES; ++i) even[i] = 2 * i;
   return __builtin_shuffle(load(p), load(p + LANES), even);
+#endif
 }
 
 // As many elements as there are, at most `count`.
