@@ -24,8 +24,8 @@ def penalty_cost(runs: list[Any]) -> Table:
 
 def speed(content: dict[str, Any]) -> Table:
     """Times of dense ONNX Runtime over those of the sparse runtime, and what else ran dense."""
-    found = content["rows"]
-    masks = list(dict.fromkeys(row["mask"] for row in found if row["mask"].endswith("%")))
+    found = [row for row in content["rows"] if row["mask"].endswith("%")]
+    masks = list(dict.fromkeys(row["mask"] for row in found))
     others = [name for name in found[0]["dense_seconds"] if name != "onnxruntime"]
     rows = []
     for place in dict.fromkeys((row["network"], row["batch"]) for row in found):
