@@ -14,6 +14,9 @@ from prunus_runtime.native import Table, instruction_set, lanes
 from prunus_runtime.plan import make_plan
 from prunus_runtime.shapes import shapes
 
+MOST_ACROSS = 2**24
+"""Floats of activations of a thread, up to which a vector may run across images."""
+
 
 class Network:
     """A graph ready to run: `network(x)` for a float32 array of shape (n, *input_shape).
@@ -42,15 +45,19 @@ class Network:
             )
         x = np.ascontiguousarray(x, np.float32)
         y = np.empty((len(x), *self._shapes[self.graph.output]), np.float32)
-        wide = lanes(self.isa)
-        across = len(x) - len(x) % wide
-        if len(x) % wide > wide // 2:
-            across = len(x)
+        across = self._images_across(len(x))
         if across:
             self._table(True).run(x[:across], y[:across], self.threads)
         if across < len(x):
             self._table(False).run(x[across:], y[across:], self.threads)
         return y
+
+    def _images_across(self, images: int) -> int:
+        """How many to compute with vectors across images: none if those do not fit the caches."""
+        wide = lanes(self.isa)
+        rest = images % wide
+        across = images if rest > wide // 2 else images - rest
+        return across if across and self._table(True).arena <= MOST_ACROSS else 0
 
     def _table(self, across: bool) -> Table:
         with self._lock:

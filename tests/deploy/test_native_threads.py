@@ -48,6 +48,18 @@ def test_calls_from_many_threads_at_once() -> None:
     assert not wrong
 
 
+def test_large_activations_are_computed_image_by_image(monkeypatch) -> None:
+    """Sixteen images at a time would not fit the caches: the same results, without their arena."""
+    graph = network_graph()
+    x = batch(graph, 33)
+    network = Network(graph, threads=1)
+    expected = network(x)
+    assert network._images_across(len(x)) >= 32
+    monkeypatch.setattr("prunus_runtime.executor.MOST_ACROSS", 0)
+    assert network._images_across(len(x)) == 0
+    np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-5)
+
+
 PROGRAM = """
 import os, sys
 sys.path[:0] = {path!r}
