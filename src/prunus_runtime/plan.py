@@ -131,8 +131,10 @@ class _Planner:
                 layout.margins[step.inputs[0]].include(*step.operation.attributes["padding"])
         lifetimes[self.graph.output][1] = len(self.steps) + 1
         for time, step in enumerate(self.steps, 1):
-            # A sum takes the place of what is added to, if nobody reads that any more.
-            if step.residual and lifetimes[step.residual][1] == time:
+            # A sum takes the place of what is added to, if nobody reads that any more: not even
+            # this convolution, whose other filters would see the sum.
+            last = step.residual and lifetimes[step.residual][1] == time
+            if step.residual and last and step.residual not in step.inputs:
                 layout.share(step.output, step.residual)
         self.values, self.arena = layout.place({n: (a, b) for n, (a, b) in lifetimes.items()})
 

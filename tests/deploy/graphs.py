@@ -202,8 +202,8 @@ def _adaptive(draw: Draw, net: Builder, x: str) -> str:
 
 def _residual(draw: Draw, net: Builder, x: str) -> str:
     """The sum of `x`, or of a 1x1 convolution of it, and of something of the same shape."""
-    y = net.activation(_conv(draw, net, x, keep_size=True))
-    if draw(st.booleans()):
+    y = net.activation(_conv(draw, net, x, keep_size=True)) if draw(st.booleans()) else x
+    if y == x or draw(st.booleans()):
         y = net.conv(y, net.shapes[x][0], density=draw(st.sampled_from(DENSITIES)), dead=True)
         shortcut = x
     else:

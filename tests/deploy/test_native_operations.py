@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from graphs import Builder
 from native_paths import ISAS
 
+from prunus_runtime import reference
 from prunus_runtime.errors import GraphError, InputError
 from prunus_runtime.executor import Network
 from prunus_runtime.graph import Graph, Operation
@@ -83,6 +84,18 @@ def test_a_residual_block_at_every_size_and_batch(isa: str, size: int) -> None:
     network = Network(graph, 2, isa=isa)
     for n in BATCHES:
         np.testing.assert_allclose(network(x[:n]), expected[:n], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", [1, 17])
+def test_a_sum_with_what_its_own_convolution_reads(isa: str, n: int) -> None:
+    """The sum must not take the place of a value that other filters still read."""
+    net = Builder((3, 8, 8))
+    first = net.activation(net.conv("x", 16))
+    graph = net.graph(net.add("add", [first, net.conv(first, 16)]))
+    x = np.random.default_rng(1).standard_normal((n, 3, 8, 8)).astype(np.float32)
+    found = Network(graph, 2, isa=isa)(x)
+    np.testing.assert_allclose(found, reference.run(graph, x), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -23,7 +23,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @given(graph=graphs())
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_random_networks(isa: str, graph: Graph) -> None:
     x = batch(graph, max(BATCHES))
     expected = reference.run(graph, x)

@@ -25,6 +25,9 @@ from prunus.training.trackers import TrackerName
 _HASH_LENGTH = 10
 Folder = Annotated[Path, PlainSerializer(str)]
 
+_METHODS_HAVE_LATER = {"penalty_cost": "weights"}
+"""Settings of methods that count when they are not at this default: see `_only_if_set`."""
+
 # So long that it refuses only what no recipe can have.
 _ANY_RECIPE = Recipe(epochs=2**31, batch_size=1)
 
@@ -63,6 +66,9 @@ class RunSettings(Schema):
         unset = {name for name in self._only_if_set if getattr(self, name) == fields[name].default}
         content = self.model_dump(mode="json", exclude=self._beside_the_point | unset)
         content["engine"] = self.engine.determining()
+        for name, value in _METHODS_HAVE_LATER.items():
+            if content.get("method", {}).get(name) == value:
+                del content["method"][name]
         text = json.dumps(content, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
         task = re.sub(r"[^\w.-]+", "-", self.task)
