@@ -194,7 +194,8 @@ def test_download_is_asked_for(cli, monkeypatch):
 
 def test_help_names_every_command():
     names = {name for name in app if not name.startswith("-")}
-    assert names == {"demo", "train", "search", "prune", "retrain", "inspect", "sweep"}
+    runs = {"train", "search", "prune", "retrain", "sweep", "reproduce"}
+    assert names == {"demo", "inspect", "report", "deploy"} | runs
 
 
 # In processes of their own

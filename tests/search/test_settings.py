@@ -143,13 +143,13 @@ def test_a_tree_of_images_is_part_of_what_determines_the_result(tmp_path):
     assert folder(tree) != first
 
 
-def test_a_recipe_is_checked_against_that_of_the_task(monkeypatch):
+def test_a_recipe_is_checked_against_that_of_the_task():
     task = load_task("digits/vgg16")
     pruned = replace(task, name="cifar10/vgg16", recipe=RECIPES["tickets-vgg"])
-    monkeypatch.setattr("prunus.search.settings.load_task", lambda *_, **__: pruned)
 
     def recipe(**changes):
-        return resolve("prune", {"task": "cifar10/vgg16", "recipe": changes})[0].recipe
+        given = {"task": "cifar10/vgg16", "recipe": changes}
+        return resolve("prune", given, load=lambda *_, **__: pruned)[0].recipe
 
     late = recipe(commit_epoch=150)
     assert (late.epochs, late.commit_epoch, late.batch_size) == (200, 150, 64)
