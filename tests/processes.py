@@ -28,7 +28,7 @@ def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,  # a group of processes, to be killed as one
-        preexec_fn=_hears_ctrl_c,
+        preexec_fn=hears_ctrl_c,
         **options,
     ) as process:
         try:
@@ -38,7 +38,7 @@ def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _hears_ctrl_c() -> None:
+def hears_ctrl_c() -> None:
     """Also where the tests run in the background, whose programs inherit that it is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -383,6 +383,8 @@ UNSAFE_CALLS = {"torch.load", "torch.save", "pickle.load", "pickle.loads", "eval
 PICKLED_DATA = {"tasks/data/cifar.py"}
 # Checkpoints are read with `weights_only`, which also refuses every class.
 CHECKPOINTS = {"training/checkpoint.py": {"torch.load", "torch.save"}}
+# A sweep and the workers that it started itself talk through pipes that nobody else can write to.
+OWN_WORKERS = {"search/sweep/local.py": set(), "search/sweep/worker.py": {"pickle.loads"}}
 
 PACKAGE = Path(prunus.__file__).parent
 SOURCES = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")]
@@ -399,9 +401,9 @@ def test_no_pickle_in_the_package(source: str) -> None:
             imported.add((node.module or "").partition(".")[0])
         elif isinstance(node, ast.Call):
             called.add(ast.unparse(node.func))
-    allowed = {"pickle"} if source in PICKLED_DATA else set()
+    allowed = {"pickle"} if source in PICKLED_DATA | OWN_WORKERS.keys() else set()
     assert imported & UNSAFE_MODULES <= allowed
-    assert called & UNSAFE_CALLS == CHECKPOINTS.get(source, set())
+    assert called & UNSAFE_CALLS == (CHECKPOINTS | OWN_WORKERS).get(source, set())
 
 
 @pytest.mark.parametrize("source", CHECKPOINTS)

@@ -20,6 +20,7 @@ import pytest
 from graphs import Builder, batch
 
 import prunus_runtime
+from processes import hears_ctrl_c
 from prunus_runtime import Deployed, Graph, arrays, reference
 from prunus_runtime.serve import Server
 
@@ -226,7 +227,12 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(prunus_runtime.__file__).parents[1])}
     command = [sys.executable, "-m", "prunus_runtime", "serve", model, "--port", "0"]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hears_ctrl_c,
     ) as process:
         try:
             line = process.stdout.readline()

@@ -144,4 +144,5 @@ def test_kept_results_render(tmp_path, monkeypatch):
     assert "| a/b | dense |" in text and "50.00 |" in text
     assert text.endswith("![Accuracy against density, a/b](images/mine-cpu-a-b.svg)")
     assert (root / "results/mine-cpu.csv").is_file()
-    assert render.reproduced("other-cpu") == "(Not run yet.)"
+    region = "<!-- results: table1-cpu -->\n{}<!-- end -->"
+    assert render.rendered(region.format("")) == region.format("(Not run yet.)\n")
