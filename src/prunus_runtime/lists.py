@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -87,15 +87,21 @@ class Tile:
     x: int
 
 
-def tiles_along(vectors: int, most: int) -> list[Tile]:
-    """A plane as one long row, cut into equal pieces of at most `most` vectors. `x` in vectors."""
-    edges = _split(vectors, most)
+def tiles_along(vectors: int, most: int, bands: int) -> list[Tile]:
+    """A plane as one long row, cut into equal pieces of at most `most` vectors, as many for each of
+    `bands`. `x` in vectors."""
+    edges = _split(vectors, most, bands)
     return [Tile(1, end - begin, 0, begin) for begin, end in pairwise(edges)]
 
 
-def tiles_across(height: int, width: int, most: int) -> list[Tile]:
-    """A plane of vectors cut into blocks of 4, 2 or 1 rows: the cut that needs least broadcasts."""
-    return min((_blocks(height, width, rows, most) for rows in (4, 2, 1)), key=len)
+def tiles_across(height: int, width: int, most: int, bands: int) -> list[Tile]:
+    """A plane of vectors cut into `bands` of rows, and these into blocks of 4, 2 or 1 rows: the cut
+    that needs least broadcasts."""
+    tiles = []
+    for begin, end in pairwise([height * band // bands for band in range(bands + 1)]):
+        cuts = (_blocks(end - begin, width, rows, most) for rows in (4, 2, 1))
+        tiles += [replace(tile, y=tile.y + begin) for tile in min(cuts, key=len)]
+    return tiles
 
 
 def _blocks(height: int, width: int, rows: int, most: int) -> list[Tile]:
@@ -111,11 +117,12 @@ def _blocks(height: int, width: int, rows: int, most: int) -> list[Tile]:
     if whole == height:
         return tiles
     rest = _blocks(height - whole, width, rows // 2, most)
-    return tiles + [Tile(tile.rows, tile.columns, tile.y + whole, tile.x) for tile in rest]
+    return tiles + [replace(tile, y=tile.y + whole) for tile in rest]
 
 
-def _split(length: int, most: int) -> Sequence[int]:
-    pieces = -(-length // most)
+def _split(length: int, most: int, multiple: int = 1) -> Sequence[int]:
+    """Edges of equal pieces, a `multiple` of some number."""
+    pieces = -(-length // (most * multiple)) * multiple
     return [length * i // pieces for i in range(pieces + 1)]
 
 

@@ -34,7 +34,8 @@ VALUE = np.dtype(
 ENTRY = np.dtype([("offset", "i4"), ("value", "f4")])
 OPERATION = np.dtype(
     [
-        *(("kind", "i8"), ("items", "i8"), ("a", VALUE), ("b", VALUE), ("out", VALUE)),
+        *((name, "i8") for name in ("kind", "items", "parts", "bands")),
+        *(("a", VALUE), ("b", VALUE), ("out", VALUE)),
         *(("p", "i8", 8), ("ints", "i8"), ("floats", "i8"), ("entries", "i8")),
         *(("low", "f8"), ("high", "f8")),
     ]

@@ -36,6 +36,12 @@ CACHE = 32 * 1024
 """Bytes of the fastest cache that a tile's inputs may take."""
 WORTH = 24
 """Weights of a filter that are worth going over its output once more."""
+SHARE = 2000
+"""Vectors of work that are worth a thread."""
+TILE = 6
+"""Vectors of a plane that are worth going over all weights once more, in another thread."""
+MOST_PARTS = 64
+"""Bits of the word in which threads mark the parts that they begin."""
 
 
 def make_plan(
@@ -51,7 +57,7 @@ class _Planner:
     ) -> None:
         self.graph, self.shapes, self.isa, self.lanes = graph, shapes, isa, lanes_
         self.vector, self.most = lanes(isa), most_vectors(isa)
-        self.parts = 1 if threads == 1 else 4 * threads
+        self.threads = min(threads, MOST_PARTS)
         self.steps = fuse(graph, shapes)
         self.values: dict[str, Value] = {}
         self.arena = 0
@@ -179,17 +185,24 @@ class _Planner:
         b: Value = NOTHING,
         out: Value = NOTHING,
         items: int | None = None,
+        work: int | None = None,
         p: Sequence[int] = (),
         ints: Sequence[NDArray[np.int32]] = (),
         floats: Sequence[NDArray[np.float32]] = (),
         entries: NDArray[np.void] | None = None,
         bounds: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
+        bands, value = 1, a if kind == "store" else out
+        if work is None:
+            work = 2 * value.channels * value.height * max(1, value.width * self.lanes // self.vector)
+        parts = self._parts(work)
         if items is None:
-            items = a.channels if kind == "store" else out.channels
+            bands = parts if value.height >= 2 * parts else 1
+            items = value.channels * bands
         self.operations.append(
             (
-                *(KINDS.index(kind), items, astuple(a), astuple(b), astuple(out)),
+                *(KINDS.index(kind), items, max(1, min(parts, items)), bands),
+                *(astuple(a), astuple(b), astuple(out)),
                 tuple(p) + (0,) * (8 - len(p)),
                 self._pool_of("ints", *ints),
                 self._pool_of("floats", *floats),
@@ -197,6 +210,10 @@ class _Planner:
                 *bounds,
             )
         )
+
+    def _parts(self, work: int) -> int:
+        """How many threads an operation of so many vectors of work is worth."""
+        return max(1, min(self.threads, work // SHARE))
 
     # Convolutions and linear layers
 
@@ -262,13 +279,15 @@ class _Planner:
         b, out, bias = self._common(step)
         if "plane" in step.operation.tensors:
             bias = bias + step.operation.tensors["plane"].reshape(-1)
-        blocks = lists.blocks(self.parts)
+        work = len(lists.entries) if dense is None else dense.size // self.vector
+        blocks = lists.blocks(self._parts(work))
         self._emit(
             "linear" if dense is None else "dense",
             a=a,
             b=b,
             out=out,
             items=len(blocks) - 1,
+            work=work,
             p=(0, len(blocks) - 1),
             ints=(lists.starts, blocks),
             floats=(bias,) if dense is None else (bias, dense.reshape(-1)),
@@ -288,9 +307,10 @@ class _Planner:
             flat = np.zeros((out.channels, length), np.float32)
             flat[:, mask != 0] = plane.reshape(out.channels, -1)
             floats.append(flat.reshape(-1))
+        work = self._work(lists, vectors)
         tiles = [
             (1, tile.columns, *[tile.x * self.vector] * 4)
-            for tile in tiles_along(vectors, self.most)
+            for tile in tiles_along(vectors, self.most, self._bands(work, vectors))
         ]
         p = (0, self.vector, masked, plane is not None, length, 0)
         longest = max(tile[1] for tile in tiles) * self.vector
@@ -318,16 +338,26 @@ class _Planner:
         b, out, bias = self._common(step)
         plane = step.operation.tensors.get("plane")
         floats = [bias] if plane is None else [bias, plane.reshape(-1)]
+        vectors = out.height * out.width
+        bands = min(self._bands(self._work(lists, vectors), vectors), out.height)
         tiles = [
             (
                 *(tile.rows, tile.columns, tile.y * row + tile.x * column),
                 *(tile.y * v.pitch + tile.x * self.lanes for v in (out, b)),
                 tile.y * out.width + tile.x,
             )
-            for tile in tiles_across(out.height, out.width, self.most)
+            for tile in tiles_across(out.height, out.width, self.most, bands)
         ]
         p = (row, column, -1, plane is not None, out.height * out.width, out.width)
         self._tiled((a, b, out), lists, tiles, p, floats, 0, (step.low, step.high))
+
+    def _work(self, lists: Lists, vectors: int) -> int:
+        return (len(lists.entries) + 2 * lists.filters) * (vectors + 2)
+
+    def _bands(self, work: int, vectors: int) -> int:
+        """How many threads share a plane; 1 if they had better share the filters."""
+        parts = self._parts(work)
+        return parts if vectors >= TILE * parts else 1
 
     def _tiled(
         self,
@@ -340,7 +370,10 @@ class _Planner:
         bounds: tuple[float, float],
     ) -> None:
         a, b, out = values
-        blocks = lists.blocks(-(-self.parts // len(tiles)))
+        vectors = sum(tile[0] * tile[1] for tile in tiles)
+        work = self._work(lists, vectors)
+        shared = self._bands(work, vectors) > 1
+        blocks = lists.blocks(1 if shared else self._parts(work))
         # Vectors along a plane read a little behind its end; the results are masked.
         self.arena = max(self.arena, a.offset + lists.reach[1] + length)
         assert a.offset + lists.reach[0] >= 0
@@ -350,6 +383,7 @@ class _Planner:
             b=b,
             out=out,
             items=len(tiles) * (len(blocks) - 1),
+            work=work,
             p=(len(tiles), len(blocks) - 1, *p),
             ints=(lists.starts, blocks, np.array(tiles, np.int32).reshape(-1)),
             floats=floats,

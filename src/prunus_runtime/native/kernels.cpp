@@ -57,12 +57,23 @@ void clear_ends(const Value& v, const Chunk& chunk, int64_t c) {
   clear(plane + v.height * v.pitch, v.tail);
 }
 
-void clear_margins(const Value& v, const Chunk& chunk, int64_t c) {
-  clear_ends(v, chunk, c);
+// Those of rows [begin, end), and both ends of the plane with its first row.
+void clear_margins(const Value& v, const Chunk& chunk, int64_t c, int64_t begin, int64_t end) {
+  if (begin == 0) clear_ends(v, chunk, c);
   float* plane = plane_of(v, chunk, c);
   const int64_t used = v.width * chunk.plan->lanes;
   if (v.pitch > used)
-    for (int64_t y = 0; y < v.height; ++y) clear(plane + y * v.pitch + used, v.pitch - used);
+    for (int64_t y = begin; y < end; ++y) clear(plane + y * v.pitch + used, v.pitch - used);
+}
+
+// What an item is where it is not of a convolution: rows [begin, end) of a channel.
+struct Band {
+  int64_t c, begin, end;
+};
+
+inline Band band_of(const Operation& op, const Value& v, int64_t item) {
+  const int64_t band = item / v.channels;
+  return {item % v.channels, v.height * band / op.bands, v.height * (band + 1) / op.bands};
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -166,11 +177,15 @@ Convolve choose(const Tile& tile) {
 void conv(const Operation& op, const Chunk& chunk, int64_t item) {
   const int32_t* blocks = chunk.plan->ints + op.ints + op.out.channels + 1;
   const Tile* tiles = (const Tile*)(blocks + op.p[1] + 1);
-  const Tile& tile = tiles[item / op.p[1]];
-  const int64_t first = blocks[item % op.p[1]], last = blocks[item % op.p[1] + 1];
-  if (item < op.p[1])
-    for (int64_t f = first; f < last; ++f)
-      op.p[4] >= 0 ? clear_ends(op.out, chunk, f) : clear_margins(op.out, chunk, f);
+  const Tile& tile = tiles[item % op.p[0]];
+  const int64_t first = blocks[item / op.p[0]], last = blocks[item / op.p[0] + 1];
+  if (op.p[4] >= 0 || chunk.plan->lanes == 1) {
+    if (tile.out == 0)
+      for (int64_t f = first; f < last; ++f) clear_ends(op.out, chunk, f);
+  } else if (tile.out % op.out.pitch == 0) {
+    const int64_t y = tile.out / op.out.pitch;
+    for (int64_t f = first; f < last; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);
+  }
   const int64_t step = op.p[3];
   (step == LANES ? choose<1>(tile) : step == 2 * LANES ? choose<2>(tile) : choose<0>(tile))(op, chunk, tile, first, last);
 }
@@ -186,7 +201,7 @@ inline float bounded(const Operation& op, float v) {
 
 inline void finish(const Operation& op, const Chunk& chunk, int64_t f, float v) {
   if (op.b.offset >= 0) v += *plane_of(op.b, chunk, f);
-  clear_margins(op.out, chunk, f);
+  clear_margins(op.out, chunk, f, 0, 1);
   *plane_of(op.out, chunk, f) = bounded(op, v);
 }
 
@@ -241,12 +256,13 @@ void dense(const Operation& op, const Chunk& chunk, int64_t item) {
 // ---------------------------------------------------------------------------------------------
 // In, out, copies
 
-void load_input(const Operation& op, const Chunk& chunk, int64_t c) {
+void load_input(const Operation& op, const Chunk& chunk, int64_t item) {
   const Value& v = op.out;
+  const auto [c, begin, end] = band_of(op, v, item);
   const int64_t lanes = chunk.plan->lanes, size = chunk.plan->input_size;
   float* plane = plane_of(v, chunk, c);
-  const float* x = chunk.x + c * v.height * v.width;
-  for (int64_t y = 0; y < v.height; ++y, x += v.width) {
+  const float* x = chunk.x + (c * v.height + begin) * v.width;
+  for (int64_t y = begin; y < end; ++y, x += v.width) {
     float* out = plane + y * v.pitch;
     if (lanes == 1) {
       memcpy(out, x, v.width * sizeof(float));
@@ -258,22 +274,24 @@ void load_input(const Operation& op, const Chunk& chunk, int64_t c) {
         for (int64_t l = 0; l < lanes; ++l) out[i * lanes + l] = l < chunk.images ? x[l * size + i] : 0;
     }
   }
-  clear_margins(v, chunk, c);
+  clear_margins(v, chunk, c, begin, end);
 }
 
-void store_output(const Operation& op, const Chunk& chunk, int64_t c) {
+void store_output(const Operation& op, const Chunk& chunk, int64_t item) {
   const Value& v = op.a;
+  const auto [c, begin, end] = band_of(op, v, item);
   const int64_t lanes = chunk.plan->lanes;
   const float* plane = plane_of(v, chunk, c);
   for (int64_t l = 0; l < chunk.images; ++l) {
-    float* y = chunk.y + l * chunk.plan->output_size + c * v.height * v.width;
-    for (int64_t r = 0; r < v.height; ++r)
+    float* y = chunk.y + l * chunk.plan->output_size + (c * v.height + begin) * v.width;
+    for (int64_t r = begin; r < end; ++r)
       for (int64_t i = 0; i < v.width; ++i) *y++ = plane[r * v.pitch + i * lanes + l];
   }
 }
 
-void copy(const Operation& op, const Chunk& chunk, int64_t c) {
+void copy(const Operation& op, const Chunk& chunk, int64_t item) {
   const Value &a = op.a, &v = op.out;
+  const auto [c, first, last] = band_of(op, v, item);
   const int64_t lanes = chunk.plan->lanes;
   const int64_t left = op.p[2], step = op.p[3];
   // Columns [begin, end) of the output are inside of the input.
@@ -282,7 +300,7 @@ void copy(const Operation& op, const Chunk& chunk, int64_t c) {
   while (end > begin && left + (end - 1) * step >= a.width) --end;
   const float* from = plane_of(a, chunk, c);
   float* plane = plane_of(v, chunk, c);
-  for (int64_t y = 0; y < v.height; ++y) {
+  for (int64_t y = first; y < last; ++y) {
     float* out = plane + y * v.pitch;
     const int64_t row = op.p[0] + y * op.p[1];
     if (row < 0 || row >= a.height || begin == end) {
@@ -302,7 +320,7 @@ void copy(const Operation& op, const Chunk& chunk, int64_t c) {
     else
       for (int64_t x = begin; x < end; ++x) store(out + x * LANES, load(in + x * step * LANES));
   }
-  clear_margins(v, chunk, c);
+  clear_margins(v, chunk, c, first, last);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -320,15 +338,16 @@ struct Sum {
 };
 
 template <class Way>
-void pool(const Operation& op, const Chunk& chunk, int64_t c) {
+void pool(const Operation& op, const Chunk& chunk, int64_t item) {
   const Value &a = op.a, &v = op.out;
+  const auto [c, first, last] = band_of(op, v, item);
   const int64_t lanes = chunk.plan->lanes;
   const int32_t* rows = chunk.plan->ints + op.ints;
   const int32_t* columns = rows + 2 * v.height;
   const float* by_row = op.kind == AVG_POOL ? chunk.plan->floats + op.floats : nullptr;
   const float* from = plane_of(a, chunk, c);
   float* plane = plane_of(v, chunk, c);
-  for (int64_t y = 0; y < v.height; ++y) {
+  for (int64_t y = first; y < last; ++y) {
     float* out = plane + y * v.pitch;
     // Whole windows of one image: along the row.
     const int64_t stride = op.p[4];
@@ -363,54 +382,56 @@ void pool(const Operation& op, const Chunk& chunk, int64_t c) {
       for (int64_t x = 0; x < v.width; ++x)
         for (int64_t l = 0; l < lanes; ++l) out[x * lanes + l] *= by_row[y] * by_row[v.height + x];
   }
-  clear_margins(v, chunk, c);
+  clear_margins(v, chunk, c, first, last);
 }
 
 // ---------------------------------------------------------------------------------------------
 // One element after the other
 
 template <class Function>
-void each(const Operation& op, const Chunk& chunk, int64_t c, Function function) {
+void each(const Operation& op, const Chunk& chunk, int64_t item, Function function) {
+  const auto [c, begin, end] = band_of(op, op.out, item);
   const int64_t count = op.out.width * chunk.plan->lanes;
   const float* a = plane_of(op.a, chunk, c);
   float* out = plane_of(op.out, chunk, c);
-  for (int64_t y = 0; y < op.out.height; ++y)
+  for (int64_t y = begin; y < end; ++y)
     for (int64_t i = 0; i < count; ++i) out[y * op.out.pitch + i] = function(a[y * op.a.pitch + i], y, i);
-  clear_margins(op.out, chunk, c);
+  clear_margins(op.out, chunk, c, begin, end);
 }
 
 template <class Join>
-void pairwise(const Operation& op, const Chunk& chunk, int64_t c, Join join) {
-  const float* b = plane_of(op.b, chunk, c);
+void pairwise(const Operation& op, const Chunk& chunk, int64_t item, Join join) {
+  const float* b = plane_of(op.b, chunk, item % op.out.channels);
   const int64_t pitch = op.b.pitch;
   if (!op.p[0])
-    each(op, chunk, c, [=](float v, int64_t y, int64_t i) { return join(v, b[y * pitch + i]); });
+    each(op, chunk, item, [=](float v, int64_t y, int64_t i) { return join(v, b[y * pitch + i]); });
   else if (chunk.plan->lanes == 1)
-    each(op, chunk, c, [=, w = *b](float v, int64_t, int64_t) { return join(v, w); });
+    each(op, chunk, item, [=, w = *b](float v, int64_t, int64_t) { return join(v, w); });
   else
-    each(op, chunk, c, [=](float v, int64_t, int64_t i) { return join(v, b[i % LANES]); });
+    each(op, chunk, item, [=](float v, int64_t, int64_t i) { return join(v, b[i % LANES]); });
 }
 
-void add(const Operation& op, const Chunk& chunk, int64_t c) {
-  pairwise(op, chunk, c, [](float a, float b) { return a + b; });
+void add(const Operation& op, const Chunk& chunk, int64_t item) {
+  pairwise(op, chunk, item, [](float a, float b) { return a + b; });
 }
 
-void multiply(const Operation& op, const Chunk& chunk, int64_t c) {
-  pairwise(op, chunk, c, [](float a, float b) { return a * b; });
+void multiply(const Operation& op, const Chunk& chunk, int64_t item) {
+  pairwise(op, chunk, item, [](float a, float b) { return a * b; });
 }
 
-void affine(const Operation& op, const Chunk& chunk, int64_t c) {
+void affine(const Operation& op, const Chunk& chunk, int64_t item) {
+  const int64_t c = item % op.out.channels;
   const float* scale = chunk.plan->floats + op.floats;
   const float s = scale[c], t = scale[op.out.channels + c];
-  each(op, chunk, c, [=](float v, int64_t, int64_t) { return v * s + t; });
+  each(op, chunk, item, [=](float v, int64_t, int64_t) { return v * s + t; });
 }
 
 inline float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
 
-void activation(const Operation& op, const Chunk& chunk, int64_t c) {
+void activation(const Operation& op, const Chunk& chunk, int64_t item) {
   const float low = (float)op.low, high = (float)op.high;
   const auto run = [&](auto function) {
-    each(op, chunk, c, [=](float v, int64_t, int64_t) { return function(v); });
+    each(op, chunk, item, [=](float v, int64_t, int64_t) { return function(v); });
   };
   switch (op.p[0]) {
     case CLAMP: return run([=](float v) { return clamp(v, low, high); });
@@ -442,7 +463,7 @@ void softmax(const Operation& op, const Chunk& chunk, int64_t) {
         out[c * v.plane] = op.p[0] ? shifted - logf(sum) : expf(shifted) / sum;
       }
     }
-  for (int64_t c = 0; c < v.channels; ++c) clear_margins(v, chunk, c);
+  for (int64_t c = 0; c < v.channels; ++c) clear_margins(v, chunk, c, 0, v.height);
 }
 
 }  // namespace

@@ -82,12 +82,15 @@ class Arena {
 
 thread_local Arena own_arena, shared_arena;
 
-struct Progress {
-  std::atomic<int64_t> next{0}, done{0};
+// How far an operation of a shared chunk is: which parts somebody has begun, and how many are done.
+struct alignas(64) Progress {
+  std::atomic<uint64_t> begun{0};
+  std::atomic<int64_t> done{0};
 };
 
 // A batch. First whole chunks, one for a thread at a time; then what cannot be shared in that way,
-// chunk by chunk, with the items of each operation shared. Any number of threads may take part and
+// chunk by chunk, with the parts of each operation shared: each thread does its own first, which is
+// next to what it did before, then what nobody has begun. Any number of threads may take part and
 // each may come late: nobody waits for a thread that has not begun something.
 class Job {
  public:
@@ -98,12 +101,11 @@ class Job {
         shared_(alone_ < chunks_ ? shared_arena.reserve(plan.arena) : nullptr),
         progress_((chunks_ - alone_) * plan.count) {}
 
-  void help() {
+  void help(int64_t number) {
     for (int64_t i; (i = next_.fetch_add(1)) < alone_;) {
       if (float* own = own_arena.reserve(plan_.arena)) {
         const Chunk chunk = chunk_at(i, own);
-        for (int64_t k = 0; k < plan_.count; ++k)
-          for (int64_t item = 0; item < plan_.operations[k].items; ++item) run(k, chunk, item);
+        for (int64_t k = 0; k < plan_.count; ++k) run_items(k, chunk, 0, plan_.operations[k].items);
       } else {
         complete_ = false;
       }
@@ -113,12 +115,16 @@ class Job {
       const Chunk chunk = chunk_at(i, shared_);
       for (int64_t k = 0; k < plan_.count; ++k) {
         Progress& progress = progress_[(i - alone_) * plan_.count + k];
-        const int64_t items = plan_.operations[k].items;
-        for (int64_t item; (item = progress.next.fetch_add(1, std::memory_order_relaxed)) < items;) {
-          run(k, chunk, item);
+        const Operation& op = plan_.operations[k];
+        for (int64_t i = 0; i < op.parts; ++i) {
+          const int64_t part = (number + i) % op.parts;
+          const uint64_t bit = uint64_t(1) << part;
+          if (progress.begun.load(std::memory_order_relaxed) & bit) continue;
+          if (progress.begun.fetch_or(bit, std::memory_order_relaxed) & bit) continue;
+          run_items(k, chunk, op.items * part / op.parts, op.items * (part + 1) / op.parts);
           progress.done.fetch_add(1, std::memory_order_release);
         }
-        wait_for([&] { return progress.done.load(std::memory_order_acquire) == items; });
+        wait_for([&] { return progress.done.load(std::memory_order_acquire) == op.parts; });
       }
     }
   }
@@ -128,7 +134,7 @@ class Job {
 
   // For the caller's thread: when it returns, all is written, unless a thread had no memory.
   void finish() {
-    help();
+    help(0);
     wait_for([&] { return done_.load() == alone_; });
   }
 
@@ -141,9 +147,10 @@ class Job {
             left < plan_.lanes ? left : plan_.lanes};
   }
 
-  void run(int64_t k, const Chunk& chunk, int64_t item) const {
+  void run_items(int64_t k, const Chunk& chunk, int64_t begin, int64_t end) const {
     const Operation& op = plan_.operations[k];
-    kernels_[op.kind](op, chunk, item);
+    const Kernel kernel = kernels_[op.kind];
+    for (int64_t item = begin; item < end; ++item) kernel(op, chunk, item);
   }
 
   const Plan& plan_;
@@ -201,7 +208,7 @@ class Pool {
         if (job) helping_.fetch_add(1);
       }
       if (job) {
-        job->help();
+        job->help(number);
         helping_.fetch_sub(1);
       }
     }

@@ -34,9 +34,12 @@ enum Activation : int64_t {
 };
 
 // `items` pieces of work that may be done in any order and by any thread, all of them before the
-// next operation. `p` by kind (`ints`, `floats`, `entries`: where its constants begin in the pools):
+// next operation. Threads that share a chunk take `parts` of them, each of items that follow each
+// other: neighbours in the plane where that is large, so that a thread finds what it reads in its own
+// cache. An item that is a channel is one of `bands` of its rows: item = band * channels + channel.
+// `p` by kind (`ints`, `floats`, `entries`: where its constants begin in the pools):
 //   LOAD, STORE   item: channel
-//   CONV          item: tile * p[1] + block of filters. p: 0 tiles, 1 blocks, 2 input distance of two
+//   CONV          item: block of filters * p[0] + tile. p: 0 tiles, 1 blocks, 2 input distance of two
 //                 rows of a tile, 3 of two columns, 4 mask of a plane in ints or -1, 5 whether
 //                 `floats` has a plane for each filter, 6 size of such a plane, 7 distance of its rows;
 //                 ints: start of each filter's entries (channels + 1), first filter of each block
@@ -54,7 +57,7 @@ enum Activation : int64_t {
 //   ACTIVATION    item: channel. p: 0 Activation; low, high: bounds of CLAMP, or low: slope
 //   SOFTMAX       item: all. p: 0 whether the logarithm
 struct Operation {
-  int64_t kind, items;
+  int64_t kind, items, parts, bands;
   Value a, b, out;
   int64_t p[8];
   int64_t ints, floats, entries;
