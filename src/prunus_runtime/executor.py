@@ -14,8 +14,8 @@ from prunus_runtime.native import Table, instruction_set, lanes
 from prunus_runtime.plan import make_plan
 from prunus_runtime.shapes import shapes
 
-MOST_ACROSS = 2**24
-"""Floats of activations of a thread, up to which a vector may run across images."""
+MOST = int(os.environ.get("MOSTA", 2**24))
+"""Floats of activations of a chunk of several images."""
 
 
 class Network:
@@ -32,7 +32,7 @@ class Network:
         self.threads = threads or _processors()
         self.isa = instruction_set(isa)
         self._shapes = shapes(graph)
-        self._tables: dict[bool, Table] = {}
+        self._tables: dict[int, Table] = {}
         self._lock = threading.Lock()
 
     def __call__(self, x: Array) -> Array:
@@ -45,26 +45,39 @@ class Network:
             )
         x = np.ascontiguousarray(x, np.float32)
         y = np.empty((len(x), *self._shapes[self.graph.output]), np.float32)
-        across = self._images_across(len(x))
-        if across:
-            self._table(True).run(x[:across], y[:across], self.threads)
-        if across < len(x):
-            self._table(False).run(x[across:], y[across:], self.threads)
+        done = 0
+        while done < len(x):
+            lanes, images = self._cut(len(x) - done)
+            part = slice(done, done + images)
+            self._table(lanes).run(x[part], y[part], self.threads)
+            done += images
         return y
 
-    def _images_across(self, images: int) -> int:
-        """How many to compute with vectors across images: none if those do not fit the caches."""
-        wide = lanes(self.isa)
-        rest = images % wide
-        across = images if rest > wide // 2 else images - rest
-        return across if across and self._table(True).arena <= MOST_ACROSS else 0
+    def _cut(self, images: int) -> tuple[int, int]:
+        """How many images a chunk has, and how many to compute in such chunks: as large ones as the
+        caches allow, but one for each thread."""
+        lanes = min(self._widest(), _power_of_two(-(-images // self.threads)))
+        whole = lanes * self.threads
+        return lanes, images // whole * whole or images
 
-    def _table(self, across: bool) -> Table:
+    def _widest(self) -> int:
+        """The most images of a chunk whose activations fit the caches."""
+        wide = lanes(self.isa)
+        while wide > 1 and self._table(wide).arena > MOST:
+            wide //= 2
+        return wide
+
+    def _table(self, lanes: int) -> Table:
         with self._lock:
-            if across not in self._tables:
-                options = (self.isa, across, self.threads)
-                self._tables[across] = make_plan(self.graph, self._shapes, *options)
-            return self._tables[across]
+            if lanes not in self._tables:
+                options = (self.isa, lanes, self.threads)
+                self._tables[lanes] = make_plan(self.graph, self._shapes, *options)
+            return self._tables[lanes]
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not less."""
+    return 1 << (number - 1).bit_length()
 
 
 def _processors() -> int:

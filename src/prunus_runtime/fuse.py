@@ -11,7 +11,8 @@ from prunus_runtime.graph import Graph, Operation, Shape
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of the graph, and what was fused into it."""
+    """One operation of the graph, and what was fused into it. A layer without weights has no
+    inputs: what it puts out does not depend on them."""
 
     operation: Operation
     inputs: tuple[str, ...]
@@ -33,12 +34,24 @@ def fuse(graph: Graph, shapes: dict[str, Shape]) -> list[Step]:
     readers[graph.output] += 1
     steps: dict[str, Step] = {}
     for operation in graph.operations:
-        step = Step(operation, operation.inputs, operation.output)
+        weight = operation.tensors.get("weight")
+        inputs = operation.inputs if weight is None or weight.any() else ()
+        step = Step(operation, inputs, operation.output)
         inner = _absorbed(operation, steps, readers, shapes)
         if inner is not None:
             step = _join(steps.pop(inner), operation)
         steps[operation.output] = step
-    return list(steps.values())
+    return _used(list(steps.values()), graph.output)
+
+
+def _used(steps: list[Step], output: str) -> list[Step]:
+    """Those that the output depends on."""
+    wanted, used = {output}, []
+    for step in reversed(steps):
+        if step.output in wanted:
+            wanted.update(step.reads)
+            used.append(step)
+    return used[::-1]
 
 
 def clamp_of(operation: Operation) -> tuple[float, float] | None:

@@ -126,8 +126,9 @@ def _split(length: int, most: int, multiple: int = 1) -> Sequence[int]:
     return [length * i // pieces for i in range(pieces + 1)]
 
 
-def plane_mask(value: Value, length: int) -> NDArray[np.int32]:
-    """All bits at positions of one image's plane, no bits in the columns between its rows."""
+def plane_mask(value: Value, lanes: int, length: int) -> NDArray[np.int32]:
+    """All bits at positions of a plane, no bits in the columns between its rows."""
     position = np.arange(length)
-    inside = (position % value.pitch < value.width) & (position < value.height * value.pitch)
+    inside = position % value.pitch < value.width * lanes
+    inside &= position < value.height * value.pitch
     return np.where(inside, -1, 0).astype(np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from native_paths import ISAS
+from native_paths import BATCHES, ISAS
 
 from deploy.models import Mobile, randomised
 from prunus.deployment import capture, compact
@@ -15,7 +15,6 @@ from prunus_runtime.executor import Network
 pytestmark = pytest.mark.skipif(not ISAS, reason="the native core is not compiled")
 
 SIZES = {"vgg16": 16, "vgg16-13": 16, "vgg16-quarter": 16, "resnet20": 16, "resnet50": 64}
-BATCHES = (1, 2, 15, 16, 17, 128)
 LARGE = {"vgg16", "vgg16-13", "resnet50"}
 """These get the small batches only, to save time."""
 

@@ -19,6 +19,7 @@ sys.path[:0] = {path!r}
 import numpy as np
 from hypothesis import given, settings
 from graphs import batch, graphs
+from native_paths import everything_shared
 from prunus_runtime import native
 from prunus_runtime.executor import Network
 
@@ -28,9 +29,10 @@ def test(graph):
     for isa in native.ISAS:
         if native.lanes(isa):
             network = Network(graph, 1, isa=isa)
-            for n in (1, 17):
+            for n in (1, 4, 7, 17):
                 network(batch(graph, n))
-            Network(graph, 2, isa=isa)(batch(graph, 3))
+            with everything_shared():
+                Network(graph, 2, isa=isa)(batch(graph, 3))
 test()
 print("done")
 """

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from graphs import Builder, batch
-from native_paths import ISAS
+from native_paths import ISAS, everything_shared
 
 from processes import run
 from prunus_runtime import reference
@@ -29,6 +29,9 @@ def test_calls_from_many_threads_at_once() -> None:
     graphs = [network_graph(seed) for seed in range(3)]
     networks = [Network(graph, threads=2) for graph in graphs]
     inputs = [batch(graphs[0], n, seed=n) for n in (1, 3, 16, 33)]
+    with everything_shared():
+        for network in networks:
+            network(inputs[0])  # plans are made with the first call, and kept
     expected = [[reference.run(graph, x) for x in inputs] for graph in graphs]
     wrong: list[float] = []
 
@@ -49,15 +52,49 @@ def test_calls_from_many_threads_at_once() -> None:
 
 
 def test_large_activations_are_computed_image_by_image(monkeypatch) -> None:
-    """Sixteen images at a time would not fit the caches: the same results, without their arena."""
+    """Several images at a time would not fit the caches: the same results, without their arena."""
     graph = network_graph()
     x = batch(graph, 33)
     network = Network(graph, threads=1)
     expected = network(x)
-    assert network._images_across(len(x)) >= 32
-    monkeypatch.setattr("prunus_runtime.executor.MOST_ACROSS", 0)
-    assert network._images_across(len(x)) == 0
+    monkeypatch.setattr("prunus_runtime.executor.MOST", 0)
+    assert network._cut(len(x)) == (1, 33)
     np.testing.assert_allclose(network(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("threads", "images", "expected"),
+    [
+        (1, 1, [(1, 1)]),
+        (1, 3, [(4, 3)]),
+        (1, 128, [(4, 128)]),
+        (2, 1, [(1, 1)]),
+        (2, 2, [(1, 2)]),
+        (2, 5, [(4, 5)]),
+        (2, 8, [(4, 8)]),
+        (2, 11, [(4, 8), (2, 3)]),
+        (3, 13, [(4, 12), (1, 1)]),
+    ],
+)
+def test_every_thread_gets_chunks_of_its_own(
+    threads: int, images: int, expected: list[tuple[int, int]]
+) -> None:
+    """(lanes, images) of each cut of a batch; a vector of the portable path has four floats."""
+    network, cuts = Network(network_graph(), threads, isa="portable"), []
+    while images:
+        cuts.append(network._cut(images))
+        images -= cuts[-1][1]
+    assert cuts == expected
+
+
+@pytest.mark.parametrize("threads", [2, 5, 70])
+def test_threads_share_one_image(threads: int) -> None:
+    graph = network_graph()
+    x = batch(graph, 1)
+    with everything_shared():
+        network = Network(graph, threads)
+        for _ in range(50):
+            np.testing.assert_allclose(network(x), reference.run(graph, x), rtol=1e-4, atol=1e-5)
 
 
 PROGRAM = """

@@ -35,6 +35,27 @@ inline Vector load_even(const float* p) {
 #endif
 }
 
+// Less than a vector: N floats.
+template <int N>
+struct Some {
+  typedef float Type __attribute__((vector_size(N * 4), aligned(4), may_alias));
+};
+template <>
+struct Some<1> {
+  typedef float Type;
+};
+
+// Calls `function` with the number of lanes as a constant, so that loops over them become vectors.
+template <int N>
+struct Constant {
+  static constexpr int value = N;
+};
+template <int N, class Function>
+inline void with_lanes(int64_t lanes, Function function) {
+  if (lanes == N) return function(Constant<N>());
+  if constexpr (N > 1) with_lanes<N / 2>(lanes, function);
+}
+
 // As many elements as there are, at most `count`.
 inline void store_upto(float* p, Vector v, int64_t count) {
   if (count >= LANES) return store(p, v);
@@ -47,8 +68,19 @@ inline float* plane_of(const Value& v, const Chunk& chunk, int64_t c) {
   return chunk.arena + v.offset + c * v.plane;
 }
 
-void clear(float* p, int64_t count) {
-  if (count > 0) memset(p, 0, count * sizeof(float));
+template <int N>
+inline void clear_rest(float* p, int64_t count) {
+  if (count & N) {
+    *(typename Some<N>::Type*)p = typename Some<N>::Type{};
+    p += N;
+  }
+  if constexpr (N > 1) clear_rest<N / 2>(p, count);
+}
+
+// Mostly a few floats: less than what a call of memset costs.
+inline void clear(float* p, int64_t count) {
+  for (; count >= LANES; count -= LANES, p += LANES) store(p, Vector{});
+  if (count > 0) clear_rest<LANES / 2>(p, count);
 }
 
 void clear_ends(const Value& v, const Chunk& chunk, int64_t c) {
@@ -129,7 +161,7 @@ void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t
 #pragma GCC unroll 32
       for (int i = 0; i < SIZE; ++i) {
         const int r = i / COLUMNS, c = i % COLUMNS;
-        sum[i] += chunk.plan->lanes == 1 ? load(plane + c * LANES) : splat(plane[r * op.p[7] + c]);
+        sum[i] += chunk.plan->lanes < LANES ? load(plane + c * LANES) : splat(plane[r * op.p[7] + c]);
       }
     }
     if (residual) {
@@ -179,7 +211,7 @@ void conv(const Operation& op, const Chunk& chunk, int64_t item) {
   const Tile* tiles = (const Tile*)(blocks + op.p[1] + 1);
   const Tile& tile = tiles[item % op.p[0]];
   const int64_t first = blocks[item / op.p[0]], last = blocks[item / op.p[0] + 1];
-  if (op.p[4] >= 0 || chunk.plan->lanes == 1) {
+  if (chunk.plan->lanes < LANES) {
     if (tile.out == 0)
       for (int64_t f = first; f < last; ++f) clear_ends(op.out, chunk, f);
   } else if (tile.out % op.out.pitch == 0) {
@@ -266,9 +298,11 @@ void load_input(const Operation& op, const Chunk& chunk, int64_t item) {
     float* out = plane + y * v.pitch;
     if (lanes == 1) {
       memcpy(out, x, v.width * sizeof(float));
-    } else if (chunk.images == LANES) {
-      for (int64_t i = 0; i < v.width; ++i)
-        for (int64_t l = 0; l < LANES; ++l) out[i * LANES + l] = x[l * size + i];
+    } else if (chunk.images == lanes) {
+      with_lanes<LANES>(lanes, [&](auto n) {
+        for (int64_t i = 0; i < v.width; ++i)
+          for (int64_t l = 0; l < n.value; ++l) out[i * n.value + l] = x[l * size + i];
+      });
     } else {
       for (int64_t i = 0; i < v.width; ++i)
         for (int64_t l = 0; l < lanes; ++l) out[i * lanes + l] = l < chunk.images ? x[l * size + i] : 0;
@@ -318,7 +352,10 @@ void copy(const Operation& op, const Chunk& chunk, int64_t item) {
     else if (lanes == 1)
       for (int64_t x = begin; x < end; ++x) out[x] = in[x * step];
     else
-      for (int64_t x = begin; x < end; ++x) store(out + x * LANES, load(in + x * step * LANES));
+      with_lanes<LANES>(lanes, [&](auto n) {
+        for (int64_t x = begin; x < end; ++x)
+          memcpy(out + x * n.value, in + x * step * n.value, n.value * sizeof(float));
+      });
   }
   clear_margins(v, chunk, c, first, last);
 }
@@ -329,13 +366,15 @@ void copy(const Operation& op, const Chunk& chunk, int64_t item) {
 struct Larger {
   static float start() { return -INFINITY; }
   static float join(float a, float b) { return a > b || a != a ? a : b; }
-  static Vector join(Vector a, Vector b) { return a > b ? a : (a != a ? a : b); }
+  template <class V>
+  static V join(V a, V b) { return a > b ? a : (a != a ? a : b); }
 };
 struct Sum {
   static float start() { return 0; }
-  static float join(float a, float b) { return a + b; }
-  static Vector join(Vector a, Vector b) { return a + b; }
+  template <class V>
+  static V join(V a, V b) { return a + b; }
 };
+
 
 template <class Way>
 void pool(const Operation& op, const Chunk& chunk, int64_t item) {
@@ -360,24 +399,22 @@ void pool(const Operation& op, const Chunk& chunk, int64_t item) {
           const float* in = from + r * a.pitch + columns[2 * x] + k * op.p[1];
           sum = Way::join(sum, stride == 1 ? load(in) : load_even(in));
         }
-      store_upto(out + x, sum, end - x);
+      // The rows that follow are written later, so what is behind this one may be anything yet.
+      if (out + x + LANES <= plane + last * v.pitch) store(out + x, sum);
+      else store_upto(out + x, sum, end - x);
     }
-    for (int64_t x = 0; x < v.width; ++x) {
-      if (x == begin && begin < end) x = end;
-      if (x == v.width) break;
-      if (lanes == 1) {
-        float sum = Way::start();
-        for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
-          for (int64_t k = columns[2 * x]; k < columns[2 * x + 1]; k += op.p[1]) sum = Way::join(sum, from[r * a.pitch + k]);
-        out[x] = sum;
-      } else {
-        Vector sum = splat(Way::start());
+    with_lanes<LANES>(lanes, [&](auto n) {
+      typedef typename Some<n.value>::Type Position;
+      for (int64_t x = 0; x < v.width; ++x) {
+        if (x == begin && begin < end) x = end;
+        if (x == v.width) break;
+        Position sum = Way::start() - Position{};
         for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
           for (int64_t k = columns[2 * x]; k < columns[2 * x + 1]; k += op.p[1])
-            sum = Way::join(sum, load(from + r * a.pitch + k * LANES));
-        store(out + x * LANES, sum);
+            sum = Way::join(sum, *(const Position*)(from + r * a.pitch + k * n.value));
+        *(Position*)(out + x * n.value) = sum;
       }
-    }
+    });
     if (by_row)
       for (int64_t x = 0; x < v.width; ++x)
         for (int64_t l = 0; l < lanes; ++l) out[x * lanes + l] *= by_row[y] * by_row[v.height + x];
@@ -405,10 +442,10 @@ void pairwise(const Operation& op, const Chunk& chunk, int64_t item, Join join) 
   const int64_t pitch = op.b.pitch;
   if (!op.p[0])
     each(op, chunk, item, [=](float v, int64_t y, int64_t i) { return join(v, b[y * pitch + i]); });
-  else if (chunk.plan->lanes == 1)
-    each(op, chunk, item, [=, w = *b](float v, int64_t, int64_t) { return join(v, w); });
   else
-    each(op, chunk, item, [=](float v, int64_t, int64_t i) { return join(v, b[i % LANES]); });
+    with_lanes<LANES>(chunk.plan->lanes, [&](auto n) {
+      each(op, chunk, item, [=](float v, int64_t, int64_t i) { return join(v, b[i % n.value]); });
+    });
 }
 
 void add(const Operation& op, const Chunk& chunk, int64_t item) {

@@ -89,9 +89,9 @@ struct alignas(64) Progress {
 };
 
 // A batch. First whole chunks, one for a thread at a time; then what cannot be shared in that way,
-// chunk by chunk, with the parts of each operation shared: each thread does its own first, which is
-// next to what it did before, then what nobody has begun. Any number of threads may take part and
-// each may come late: nobody waits for a thread that has not begun something.
+// chunk by chunk, with the parts of each operation shared: a helper does its own part, which is next
+// to what it did before, and the caller, who is always there, also what nobody has begun. So any
+// number of threads may take part and each may come late: nobody waits for one that has not begun.
 class Job {
  public:
   Job(const Plan& plan, const float* x, float* y, int64_t images, int64_t threads)
@@ -116,8 +116,8 @@ class Job {
       for (int64_t k = 0; k < plan_.count; ++k) {
         Progress& progress = progress_[(i - alone_) * plan_.count + k];
         const Operation& op = plan_.operations[k];
-        for (int64_t i = 0; i < op.parts; ++i) {
-          const int64_t part = (number + i) % op.parts;
+        const int64_t last = number == 0 || number >= op.parts ? op.parts : number + 1;
+        for (int64_t part = number; part < last; ++part) {
           const uint64_t bit = uint64_t(1) << part;
           if (progress.begun.load(std::memory_order_relaxed) & bit) continue;
           if (progress.begun.fetch_or(bit, std::memory_order_relaxed) & bit) continue;

@@ -4,9 +4,9 @@
 // weights it reads in which order. The native side walks the table and checks nothing, so a plan must
 // only ever come from `plan.py`, of a graph that was validated.
 //
-// An arena holds `lanes` images at a time, lane after lane at each position: either one image
-// (vectors run along the positions of a plane) or as many as a vector has elements (vectors run
-// across images). Offsets and distances count floats.
+// An arena holds `lanes` images at a time, lane after lane at each position. With as many as a vector
+// has elements, a vector is one position of all images; with less (1, 2, 4, ...) it runs along the
+// positions of a plane, several at a time. Offsets and distances count floats.
 #pragma once
 #include <stdint.h>
 
