@@ -1,8 +1,7 @@
 """How much faster deployed networks are: times of dense ONNX Runtime over theirs.
 
-For each network, sparsity and batch, in one process and interleaved call by call: the sparse
-runtime, dense ONNX Runtime, dense PyTorch (eager; compiled with `--compile`), and OpenVINO if it is
-installed. Masks are random, the same density in every layer, or those of tickets
+For each network, sparsity and batch, in one process and in turns: the sparse runtime, dense ONNX
+Runtime, dense PyTorch (eager; compiled with `--compile`), and OpenVINO if it is installed. Masks are random, the same density in every layer, or those of tickets
 (`--ticket NETWORK=FILE`).
 
 Run `python benchmarks/deploy.py --out results/deploy.json`; about a quarter of an hour.
@@ -15,9 +14,8 @@ import copy
 import json
 import os
 import platform
-import statistics
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from torch import nn
 
 from prunus.deployment import deploy
 from prunus.deployment.onnx import encode_onnx, session
+from prunus.deployment.timing import medians
 from prunus.files import write_atomically
 from prunus.tables import text_table
 from prunus.tasks.networks import build_network
@@ -44,7 +43,6 @@ NETWORKS = {
 """Image size and batches. A quarter of VGG's channels is what two cores can train: for tickets."""
 TABLE = ("vgg16-13", "resnet20", "resnet50")
 SPARSITIES = (0.9, 0.95, 0.98, 0.995)
-FEWEST = 7
 
 
 def network(name: str, seed: int) -> nn.Module:
@@ -90,21 +88,6 @@ def rivals(model: nn.Module, example: torch.Tensor, threads: int, compiled: bool
     return found
 
 
-def medians(runs: dict[str, Run], x: np.ndarray, seconds: float) -> dict[str, float]:
-    """Median seconds of each, called in turns for `seconds` each, on average."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run(x)
-    end = time.perf_counter() + seconds * len(runs)
-    while time.perf_counter() < end or len(times[next(iter(runs))]) < FEWEST:
-        for name, run in runs.items():
-            run(x)  # brings its own data back into the caches
-            begin = time.perf_counter()
-            run(x)
-            times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def difference(model: nn.Module, run: Run, x: np.ndarray) -> float:
     """The largest difference from PyTorch, relative to the output's scale."""
     expected = model(torch.from_numpy(x)).numpy()
@@ -124,7 +107,9 @@ def measure(name: str, sparse: dict[str, nn.Module], options: argparse.Namespace
     rows = []
     for batch in options.batches or batches:
         x = np.random.default_rng(0).standard_normal((batch, 3, size, size)).astype(np.float32)
-        times = medians({**others, **deployed}, x, options.seconds)
+        engines = {**others, **deployed}
+        ways = {label: partial(run, x) for label, run in engines.items()}
+        times = medians(ways, options.seconds * len(ways))
         for label in deployed:
             total = sizes[label]
             rows.append(
@@ -140,7 +125,7 @@ def measure(name: str, sparse: dict[str, nn.Module], options: argparse.Namespace
                     "speedup": times["onnxruntime"] / times[label],
                 }
             )
-            print(f"{name}, batch {batch}, {label}: {rows[-1]['speedup']:.2f}", flush=True)
+            print(f"{name}, batch {batch}, {label}: {rows[-1]['speedup']:.2f}", times, flush=True)
     return rows
 
 

@@ -18,8 +18,9 @@ DENSE = 0.3
 """From this density on, a linear layer of one image is faster as a dense matrix."""
 CACHE = 32 * 1024
 """Bytes of the fastest cache that a tile's inputs may take."""
-WORTH = 24
-"""Weights of a filter that are worth going over its output once more."""
+WORTH, WORTH_ACROSS = 12, 32
+"""Weights of a filter that are worth going over its output once more; more where the output of one
+image after the other is larger, since vectors run across images."""
 TILE = 6
 """Vectors of a plane that are worth going over all weights once more, in another thread."""
 
@@ -170,18 +171,24 @@ def _across(builder: Builder, step: Step, a: Value, lists: Lists, row: int, colu
     if "plane" in step.operation.tensors:
         floats.append(step.operation.tensors["plane"].reshape(-1))
     bands = min(_bands(builder, lists, out.height * out.width), out.height)
+    cut = tiles_across(out.height, out.width, builder.most, bands)
     tiles = [
         (
             *(tile.rows, tile.columns, tile.y * row + tile.x * column),
             *(tile.y * v.pitch + tile.x * builder.lanes for v in (out, b)),
             tile.y * out.width + tile.x,
         )
-        for tile in tiles_across(out.height, out.width, builder.most, bands)
+        for tile in cut
     ]
-    bounds, plane = (step.low, step.high), out.height * out.width
-    _Tiled(*(a, b, out, tiles, floats, bounds, row, column), plane=plane, plane_row=out.width).emit(
-        builder, lists
+    whole = _Tiled(
+        *(a, b, out, tiles, floats, (step.low, step.high), row, column),
+        plane=out.height * out.width,
+        plane_row=out.width,
     )
+    height, width = (*step.operation.tensors["weight"].shape[2:], 1, 1)[:2]
+    seen = max((t.rows + height - 1) * (t.columns + width - 1) for t in cut) * builder.lanes
+    passes = _passes(lists, seen, WORTH_ACROSS)
+    _emit_in_passes(builder, whole, lists, passes)
 
 
 def _along(builder: Builder, step: Step, a: Value, lists: Lists) -> None:
@@ -201,7 +208,8 @@ def _along(builder: Builder, step: Step, a: Value, lists: Lists) -> None:
         (1, tile.columns, *[tile.x * builder.vector] * 4)
         for tile in tiles_along(vectors, builder.most, _bands(builder, lists, vectors))
     ]
-    passes = _passes(builder, lists, a, tiles)
+    longest = max(tile[1] for tile in tiles) * builder.vector
+    passes = _passes(lists, longest + lists.reach_within_plane(a), WORTH)
     whole = _Tiled(
         *(a, b, out, tiles, floats, (step.low, step.high)),
         column=builder.vector,
@@ -209,25 +217,25 @@ def _along(builder: Builder, step: Step, a: Value, lists: Lists) -> None:
         plane=length,
         behind=length,
     )
-    if passes == 1:
-        whole.emit(builder, lists)
-        return
-    unbounded = -math.inf, math.inf
-    first, *others, last = lists.split(passes)
-    replace(whole, bounds=unbounded).emit(builder, first)
-    more = replace(whole, b=out, floats=[np.zeros(out.channels, np.float32)])
-    for part in others:
-        replace(more, bounds=unbounded).emit(builder, part)
-    more.emit(builder, last)
+    _emit_in_passes(builder, whole, lists, passes)
 
 
-def _passes(builder: Builder, lists: Lists, a: Value, tiles: list[tuple[int, ...]]) -> int:
+def _emit_in_passes(builder: Builder, whole: _Tiled, lists: Lists, passes: int) -> None:
+    """Each pass adds what some of the input channels contribute; the last one also clamps."""
+    tiled, nothing = whole, np.zeros(lists.filters, np.float32)
+    for number, part in enumerate(lists.split(passes), 1):
+        bounds = whole.bounds if number == passes else (-math.inf, math.inf)
+        replace(tiled, bounds=bounds).emit(builder, part)
+        in_place = [(*tile[:4], tile[3], tile[5]) for tile in whole.tiles]
+        tiled = replace(whole, b=whole.out, tiles=in_place, floats=[nothing])
+
+
+def _passes(lists: Lists, seen: int, worth: int) -> int:
     """How often to go over the output, each time with some of the input channels: so that what all
-    filters read at a tile stays in the fastest cache, unless too few weights are left for each
-    time."""
-    longest = max(tile[1] for tile in tiles) * builder.vector + lists.reach_within_plane(a)
-    footprint = len(np.unique(lists.channels)) * longest * 4
-    return max(1, min(-(-footprint // CACHE), len(lists.entries) // max(1, lists.filters) // WORTH))
+    filters read at a tile (`seen` floats of each channel) stays in the fastest cache, unless less
+    weights of a filter are left for each time than it is worth."""
+    footprint = len(np.unique(lists.channels)) * seen * 4
+    return max(1, min(-(-footprint // CACHE), len(lists.entries) // max(1, lists.filters) // worth))
 
 
 def _work(lists: Lists, vectors: int) -> int:

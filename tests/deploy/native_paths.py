@@ -1,7 +1,7 @@
 """The ways in which the native core can run on this machine, for tests."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from prunus_runtime import native
@@ -12,8 +12,15 @@ BATCHES = (1, 2, 4, 7, 15, 16, 17, 128)
 """Of all numbers of images in a chunk, whole chunks and others."""
 
 
+SMALL = {"builder.SHARE": 1, "convolutions.TILE": 1, "convolutions.CACHE": 64}
+SMALL |= {"convolutions.WORTH": 1, "convolutions.WORTH_ACROSS": 1}
+
+
 @contextmanager
-def everything_shared() -> Iterator[None]:
-    """Threads share every operation, however small, by positions wherever there are some."""
-    with patch("prunus_runtime.builder.SHARE", 1), patch("prunus_runtime.convolutions.TILE", 1):
+def everything_split() -> Iterator[None]:
+    """Plans share every operation, however small, among threads, by positions wherever there are
+    some, and go over the output of convolutions as often as they can."""
+    with ExitStack() as stack:
+        for name, value in SMALL.items():
+            stack.enter_context(patch(f"prunus_runtime.{name}", value))
         yield

@@ -19,7 +19,7 @@ sys.path[:0] = {path!r}
 import numpy as np
 from hypothesis import given, settings
 from graphs import batch, graphs
-from native_paths import everything_shared
+from native_paths import everything_split
 from prunus_runtime import native
 from prunus_runtime.executor import Network
 
@@ -31,7 +31,7 @@ def test(graph):
             network = Network(graph, 1, isa=isa)
             for n in (1, 4, 7, 17):
                 network(batch(graph, n))
-            with everything_shared():
+            with everything_split():
                 Network(graph, 2, isa=isa)(batch(graph, 3))
 test()
 print("done")

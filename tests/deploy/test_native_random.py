@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graphs import batch, graphs
 from hypothesis import given, settings
-from native_paths import BATCHES, ISAS, everything_shared
+from native_paths import BATCHES, ISAS, everything_split
 
 from prunus_runtime import reference
 from prunus_runtime.executor import Network
@@ -28,5 +28,5 @@ def test_random_networks(isa: str, graph: Graph) -> None:
     alone, shared = Network(graph, 1, isa=isa), Network(graph, 3, isa=isa)
     for n in BATCHES:
         assert_close(alone(x[:n]), expected[:n])
-        with everything_shared():
+        with everything_split():
             assert_close(shared(x[:n]), expected[:n])

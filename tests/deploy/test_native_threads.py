@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from graphs import Builder, batch
-from native_paths import ISAS, everything_shared
+from native_paths import ISAS, everything_split
 
 from processes import run
 from prunus_runtime import reference
@@ -29,7 +29,7 @@ def test_calls_from_many_threads_at_once() -> None:
     graphs = [network_graph(seed) for seed in range(3)]
     networks = [Network(graph, threads=2) for graph in graphs]
     inputs = [batch(graphs[0], n, seed=n) for n in (1, 3, 16, 33)]
-    with everything_shared():
+    with everything_split():
         for network in networks:
             network(inputs[0])  # plans are made with the first call, and kept
     expected = [[reference.run(graph, x) for x in inputs] for graph in graphs]
@@ -91,7 +91,7 @@ def test_every_thread_gets_chunks_of_its_own(
 def test_threads_share_one_image(threads: int) -> None:
     graph = network_graph()
     x = batch(graph, 1)
-    with everything_shared():
+    with everything_split():
         network = Network(graph, threads)
         for _ in range(50):
             np.testing.assert_allclose(network(x), reference.run(graph, x), rtol=1e-4, atol=1e-5)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from torch import nn
 
 import prunus_runtime
 from prunus.deployment.onnx import encode_onnx, session
+from prunus.deployment.timing import medians
 from prunus.tables import percent, text_table
 from prunus_runtime.measures import Measures, measure
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from prunus.deployment.deployed import Deployed
 
 _SECONDS = 3.0
-_FEWEST, _MOST = 5, 50
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def _speed(deployed: Deployed) -> dict[str, float]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _medians(ways)
+        return {name: 1000 * time for name, time in medians(ways, _SECONDS).items()}
     finally:
         torch.set_num_threads(before)
 
@@ -166,22 +164,6 @@ def _speed(deployed: Deployed) -> dict[str, float]:
 def _eager(module: nn.Module, x: torch.Tensor) -> Any:
     with torch.inference_mode():
         return module(x)
-
-
-def _medians(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Milliseconds of each, measured in turns so that a busy machine is unfair to none."""
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        way()
-    end = perf_counter() + _SECONDS
-    for turn in range(_MOST):
-        if turn >= _FEWEST and perf_counter() > end:
-            break
-        for name, way in ways.items():
-            start = perf_counter()
-            way()
-            times[name].append(1000 * (perf_counter() - start))
-    return {name: median(values) for name, values in times.items()}
 
 
 def _size(measures: Measures) -> Size:
