@@ -10,8 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
-from prunus.files import write_atomically
 from prunus.search import execute, resolve
+from prunus_runtime.atomic import write_atomically
 
 
 def main() -> None:

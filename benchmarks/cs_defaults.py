@@ -19,10 +19,10 @@ from rich.progress import track
 
 from prunus.demo.experiment import Experiment, Result
 from prunus.demo.settings import Settings
-from prunus.files import write_atomically
 from prunus.methods import ContinuousSparsification
 from prunus.report.summary import Spread
 from prunus.tables import text_table
+from prunus_runtime.atomic import write_atomically
 
 MASK_SCALES = ("init", "none")
 SCORE_LR_FACTORS = (0.3, 1.0, 3.0)

@@ -1,8 +1,8 @@
 """How much faster deployed networks are: times of dense ONNX Runtime over theirs.
 
 For each network, sparsity and batch, in one process and in turns: the sparse runtime, dense ONNX
-Runtime, dense PyTorch (eager; compiled with `--compile`), and OpenVINO if it is installed. Masks are random, the same density in every layer, or those of tickets
-(`--ticket NETWORK=FILE`).
+Runtime, dense PyTorch (eager; compiled with `--compile`), and OpenVINO if it is installed. Masks
+are random, the same density in every layer, or those of tickets (`--ticket NETWORK=FILE`).
 
 Run `python benchmarks/deploy.py --out results/deploy.json`; about a quarter of an hour.
 """
@@ -27,10 +27,10 @@ from torch import nn
 from prunus.deployment import deploy
 from prunus.deployment.onnx import encode_onnx, session
 from prunus.deployment.timing import medians
-from prunus.files import write_atomically
 from prunus.tables import text_table
 from prunus.tasks.networks import build_network
 from prunus.ticket import Ticket
+from prunus_runtime.atomic import write_atomically
 from prunus_runtime.measures import measure as runtime_measure
 
 Run = Callable[[np.ndarray], Any]
@@ -125,7 +125,7 @@ def measure(name: str, sparse: dict[str, nn.Module], options: argparse.Namespace
                     "speedup": times["onnxruntime"] / times[label],
                 }
             )
-            print(f"{name}, batch {batch}, {label}: {rows[-1]['speedup']:.2f}", times, flush=True)
+            print(f"{name}, batch {batch}, {label}: {rows[-1]['speedup']:.2f}", flush=True)
     return rows
 
 

@@ -12,7 +12,7 @@ import json
 import re
 from pathlib import Path
 
-from prunus.files import write_atomically
+from prunus_runtime.atomic import write_atomically
 
 ROOT = Path(__file__).parent.parent
 

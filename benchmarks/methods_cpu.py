@@ -36,8 +36,8 @@ from torch import nn
 from budget_designs import DESIGNS
 from protocol import Protocol, Scale
 from prunus import Ticket
-from prunus.files import write_atomically
 from prunus.methods import METHODS, Method
+from prunus_runtime.atomic import write_atomically
 
 FOLDER = Path("runs/methods-cpu")
 RESULTS = Path("results/methods-cpu.json")

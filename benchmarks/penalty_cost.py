@@ -1,64 +1,73 @@
-"""What `penalty_cost="macs"` does: weights and multiply-adds kept by CS, on the digits.
+"""What `penalty_cost="macs"` does: weights, multiply-adds, speed and accuracy of masks found by CS.
 
-Each search is one run of CS with the same penalty, once counted in weights and once in
-multiply-adds; then the mask is fixed and fine-tuned. Run: `python benchmarks/penalty_cost.py`.
+On CIFAR-10 at 16x16 pixels, each network is pruned with the same penalties, once counted in weights
+and once in multiply-adds, and fine-tuned. The speed is that of the deployed networks, measured in
+turns. Runs are kept in `runs/penalty-cost` and not done again.
+
+    python benchmarks/penalty_cost.py --data DIR      # about a quarter of an hour on two cores
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+from functools import partial
 from pathlib import Path
-from statistics import mean
-from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 
-from prunus.cli.runs import Common, prune
+from deploy_example import run
+from prunus import Ticket
 from prunus.deployment import deploy
-from prunus.deployment.finding import accuracy, example, find
+from prunus.deployment.finding import accuracy
+from prunus.deployment.timing import medians
+from prunus_runtime.atomic import write_atomically
 
 RESULTS = Path(__file__).parent.parent / "results" / "penalty_cost.json"
-PENALTIES = (1e-5, 1e-4)
-SEEDS = (0, 1)
+RUNS = Path("runs/penalty-cost")
+NETWORK, BATCH, EPOCHS = "vgg16-quarter", 128, 8
+PENALTIES = (1e-6, 1e-5, 1e-4)
+COSTS = ("weights", "macs")
 
 
-def measured(penalty: float, cost: str, seed: int, out: Path) -> dict[str, Any]:
-    folder = out / f"{penalty:g}-{cost}-{seed}"
-    settings = [f"method.penalty={penalty}", f"method.penalty_cost={cost}"]
-    settings.append("engine.accelerator=cpu")
-    prune(
-        common=Common(task="digits/digits_convnet", seed=seed, out=folder, set_=settings),
-        mask_init=0.0,
-    )
-    found = find(next(folder.iterdir()), None, None)
-    model = found.task.build()
-    images = example(found.task, 16)
-    report = deploy(model, found.ticket, images, weights="ticket", threads=1).report(speed=False)
-    assert report.before is not None
-    found.ticket.apply(model).eval()
-    return {
+def pruned(penalty: float, cost: str, data: Path) -> tuple[dict[str, Any], Any]:
+    """What was kept at which accuracy, and the deployed network."""
+    method = {"name": "cs", "penalty": penalty, "penalty_cost": cost, "mask_init": 0.0}
+    path, task = run("prune", NETWORK, data, RUNS, EPOCHS, 0.03, method=method)
+    ticket = Ticket.load(path)
+    example = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    deployed = deploy(task.build(), ticket, example, weights="ticket")
+    sizes = deployed.report(speed=False).before
+    assert sizes is not None
+    found = {
+        "network": NETWORK,
         "penalty": penalty,
         "cost": cost,
-        "seed": seed,
-        "kept_weights": report.before.kept_weights / report.before.weights,
-        "kept_macs": report.before.kept_macs / report.before.macs,
-        "test_accuracy": accuracy(found.task, model)["test"],
+        "kept_weights": sizes.kept_weights / sizes.weights,
+        "kept_macs": sizes.kept_macs / sizes.macs,
+        "test_accuracy": accuracy(task, ticket.apply(task.build()).eval())["test"],
     }
+    return found, deployed
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    rows = []
-    with TemporaryDirectory() as folder:
-        for penalty in PENALTIES:
-            for cost in ("weights", "macs"):
-                own = [measured(penalty, cost, seed, Path(folder)) for seed in SEEDS]
-                rows += own
-                names = ("kept_weights", "kept_macs", "test_accuracy")
-                values = "  ".join(f"{n} {100 * mean(r[n] for r in own):.2f}%" for n in names)
-                print(f"penalty {penalty:g} in {cost}: {values}", flush=True)
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--seconds", type=float, default=2.0, help="of timing, for each network")
+    arguments = parser.parse_args()
+    rows, ways = [], {}
+    x = np.random.default_rng(0).standard_normal((BATCH, 3, 16, 16)).astype(np.float32)
+    for penalty in PENALTIES:
+        for cost in COSTS:
+            found, deployed = pruned(penalty, cost, arguments.data)
+            print(json.dumps(found), flush=True)
+            rows.append(found)
+            ways[str(len(rows) - 1)] = partial(deployed, x)
+    for way, time in medians(ways, arguments.seconds * len(ways)).items():
+        rows[int(way)]["images_per_second"] = BATCH / time
+    write_atomically(RESULTS, json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ import methods_table as methods
 from keep_reproduced import picture_name
 from prunus.demo.experiment import Result
 from prunus.demo.output import demo_table, verdict
-from prunus.files import write_atomically
 from prunus.report import charts
 from prunus.report.beside import pairs_table
 from prunus.report.summary import Group, summarise
+from prunus_runtime.atomic import write_atomically
 
 ROOT = Path(__file__).parent.parent
 PAGES = (

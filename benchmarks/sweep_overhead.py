@@ -20,10 +20,10 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from prunus.files import write_atomically
 from prunus.search.settings import COMMANDS
 from prunus.search.sweep import LocalExecutor, SweepRecipe, make_plan, run_one, run_sweep
 from prunus.tables import text_table
+from prunus_runtime.atomic import write_atomically
 
 Numbers = dict[str, float]
 

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from prunus.errors import TicketError
-from prunus.files import write_atomically
 from prunus.gates import check_attachable, plain_tensors
 from prunus.masks import Mask
 from prunus.tables import percent
 from prunus.ticket_file import Content, content_hash, decode, encode
 from prunus.version import __version__
+from prunus_runtime.atomic import write_atomically
 
 
 def _versions() -> dict[str, str]:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from prunus_runtime.shapes import shapes
 class Deployed:
     """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n.
 
-    numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; they
-    take turns, and each call uses `threads` threads (by default as many as there are processors).
+    numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; each
+    call uses `threads` threads (by default as many as there are processors) that are free.
     `backend` says what runs it: `native` and the instructions it uses, or `reference`.
     """
 
@@ -35,7 +34,6 @@ class Deployed:
         self.input_shape: Shape = graph.input_shape
         self.output_shape: Shape = known[graph.output]
         self._run, self.backend = _engine(graph, threads)
-        self._turn = Lock()
 
     def __call__(self, x: Any) -> Any:
         """The output, of shape (n, *output_shape)."""
@@ -60,8 +58,7 @@ class Deployed:
             raise InputError(f"the input has shape {x.shape}, not {wanted}{hint}")
         if len(x) == 0:
             return np.zeros((0, *self.output_shape), np.float32)
-        with self._turn:
-            return self._run(np.ascontiguousarray(x))
+        return self._run(np.ascontiguousarray(x))
 
     def measures(self) -> Measures:
         """Weights, kept weights and multiply-adds, of each layer and in all."""

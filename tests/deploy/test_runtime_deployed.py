@@ -99,7 +99,7 @@ def test_save_and_load(deployed, tmp_path):
     assert repr(again) == f"Deployed((2, 5, 5) -> (3,), 4 operations, {again.backend})"
 
 
-def test_threads_take_turns(deployed):
+def test_threads_share_it(deployed):
     x = batch(deployed.graph, 40)
     expected = deployed(x)
     with ThreadPoolExecutor(4) as pool:

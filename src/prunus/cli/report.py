@@ -126,10 +126,10 @@ def make_report(
     found: Found, folder: Path, out: Path, files: Files, *, watching: bool = False
 ) -> str:
     """Write everything; the tables, and what was written, as text."""
-    from prunus.files import write_atomically
     from prunus.report import export
     from prunus.report.comparison import comparisons
     from prunus.report.run_page import report_page
+    from prunus_runtime.atomic import write_atomically
 
     reports = comparisons(found.records)
     text = [*(sweep.state for sweep in found.sweeps), *_tables(reports)]
@@ -161,8 +161,8 @@ def _tables(reports: list[Comparison]) -> Iterator[str]:
 def _plots(reports: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
     import vl_convert
 
-    from prunus.files import write_atomically
     from prunus.report.run_charts import accuracy_against_density, label_order
+    from prunus_runtime.atomic import write_atomically
 
     draw: dict[str, Callable[[Any], bytes | str]] = {
         "png": lambda chart: vl_convert.vegalite_to_png(chart, scale=2),

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from prunus.demo.settings import Settings
-from prunus.files import write_atomically
 from prunus.gates import strip
 from prunus.methods import (
     ContinuousSparsification,
@@ -32,6 +31,7 @@ from prunus.tasks.data import DataOptions, LoaderOptions, load_data
 from prunus.tasks.networks import build_network
 from prunus.ticket import Manifest, Ticket
 from prunus.training import Engine, EngineSettings, Trainer
+from prunus_runtime.atomic import write_atomically
 
 TASK = "digits/digits_convnet"
 ORDERS_APART = 1000

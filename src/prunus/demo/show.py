@@ -15,10 +15,10 @@ from prunus.demo.experiment import Result
 from prunus.demo.output import demo_page, demo_table, verdict
 from prunus.demo.settings import Settings
 from prunus.demo.workers import run_seeds
-from prunus.files import write_atomically
 from prunus.report import charts
 from prunus.report.summary import Group, summarise
 from prunus.training.progress import progress_bar
+from prunus_runtime.atomic import write_atomically
 
 
 def show(folder: Path, settings: Settings) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from prunus.deployment.capture import plain_copy
 from prunus.deployment.quiet import quiet
 from prunus.errors import DeployError
-from prunus.files import write_atomically
+from prunus_runtime.atomic import write_atomically
 
 _TOLERANCE = 1e-3
 """Of the output's largest value: what differs more was exported wrongly."""

@@ -10,7 +10,7 @@ import torch
 from prunus.deployment.deployed import Deployed, Store
 from prunus.deployment.onnx import export_onnx
 from prunus.deployment.quiet import quiet
-from prunus.files import write_atomically
+from prunus_runtime.atomic import write_atomically
 
 
 def write(deployed: Deployed, path: Path, format: str, store: Store = "fp32") -> None:

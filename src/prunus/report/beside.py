@@ -10,7 +10,6 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from prunus.files import write_atomically
 from prunus.report.comparison import Comparison
 from prunus.report.curves import Point, points
 from prunus.report.page import Table
@@ -20,6 +19,7 @@ from prunus.report.selection import cost_of
 from prunus.report.tables import spread
 from prunus.search.sweep.paper import Paper, PaperNumber
 from prunus.ticket import Ticket
+from prunus_runtime.atomic import write_atomically
 
 Pair = dict[str, Any]
 """A number of the paper and ours, as plain data; fractions of 1, None where there is none."""

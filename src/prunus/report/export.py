@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.files import write_atomically
 from prunus.report.comparison import Comparison
 from prunus.report.parameters import as_text
 from prunus.report.selection import cost_of
 from prunus.report.tables import HEADER, selection_table
+from prunus_runtime.atomic import write_atomically
 
 
 def flat(reports: Sequence[Comparison]) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.files import write_atomically
 from prunus.gates import gated_parameters, hard
 from prunus.masks import Mask
 from prunus.methods import Evaluate, Method
@@ -23,6 +22,7 @@ from prunus.training import Engine, Run, Trainer
 from prunus.training.progress import Progress
 from prunus.training.randomness import seed_everything
 from prunus.training.trackers import make_trackers
+from prunus_runtime.atomic import write_atomically
 
 _EVALUATION_BATCHES = 4
 """How many times more images fit when there are no gradients."""

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from prunus.errors import SettingError
-from prunus.files import write_atomically
 from prunus.schema import Schema
+from prunus_runtime.atomic import write_atomically
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from warnings import warn
 import torch
 
 from prunus.errors import PrunusError, PrunusWarning
-from prunus.files import write_atomically
+from prunus_runtime.atomic import write_atomically
 
 _MAGIC = b"prunus checkpoint 1\n"
 _DIGEST = hashlib.sha256().digest_size

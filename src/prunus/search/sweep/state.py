@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prunus.errors import PrunusError, SettingError
-from prunus.files import write_atomically
 from prunus.search.execution import read_results
 from prunus.search.settings import RunSettings
 from prunus.search.sweep.planned import Planned
+from prunus_runtime.atomic import write_atomically
 
 Status = Literal["pending", "running", "finished", "failed"]
 VERSION = 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prunus.files import write_atomically
+from prunus_runtime.atomic import write_atomically
 
 
 def names(folder: Path) -> list[str]:
