@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import Parameter
+from prunus.cli.options import Flag
 
 
 def deploy(
@@ -18,7 +18,7 @@ def deploy(
     batch: int = 16,
     threads: int | None = None,
     data: Path | None = None,
-    download: Annotated[bool, Parameter(negative="")] = False,
+    download: Flag = False,
 ) -> None:
     """Make a trained sparse network small and fast, and write it to one file.
 

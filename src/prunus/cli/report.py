@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
+from prunus.cli.options import Flag
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ SECONDS = 3.0
 _PAUSE = 3
 """How much longer than the work it is: the cores are for the runs."""
 _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @Parameter(name="*")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from prunus.cli.report import Files, Flag, make_report
+from prunus.cli.options import Doing
+from prunus.cli.report import Files, make_report
 from prunus.cli.sweep import SweepFailedError, do_runs, folder_for
 
 if TYPE_CHECKING:
@@ -22,14 +23,8 @@ def reproduce(
     *,
     scale: str = "cpu",
     data: Path | None = None,
-    workers: int | None = None,
-    threads: int = 1,
-    cluster: str | None = None,
-    out: Path | None = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
-    dry_run: Flag = False,
-    retry: Flag = False,
-    download: Flag = False,
+    doing: Doing = Doing(),  # noqa: B008 (frozen)
 ) -> None:
     """Do an experiment of the paper again, and see our numbers beside its own.
 
@@ -44,22 +39,8 @@ def reproduce(
         smoke (seconds), cpu (minutes to hours on a laptop) or paper (the paper's own settings).
     data
         Folder with the data sets (default: data).
-    workers
-        Processes (default: as many as GPUs, or else as cores).
-    threads
-        Threads of each run. Results depend on it in their last bits, but not on workers.
-    cluster
-        Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786.
-    out
-        Folder for everything (default: runs/NAME-SCALE).
     list_
         List the recipes, what each shows, and what it costs.
-    dry_run
-        Only list the runs, and how far each is.
-    retry
-        Also do runs again that failed before.
-    download
-        Fetch missing data from its official place.
     """
     from prunus.search.settings_file import merge
     from prunus.search.sweep.library import named_recipe
@@ -72,22 +53,13 @@ def reproduce(
     if data is not None:
         settings = merge(recipe.settings, {"data_root": str(data)})
         recipe = recipe.model_copy(update={"settings": settings})
-    out = folder_for(recipe, scale) if out is None else out
+    out = doing.out or folder_for(recipe, scale)
     failure = None
     try:
-        do_runs(
-            recipe,
-            out,
-            workers=workers,
-            threads=threads,
-            cluster=cluster,
-            dry_run=dry_run,
-            retry=retry,
-            download=download,
-        )
+        do_runs(recipe, out, doing)
     except SweepFailedError as error:
         failure = error  # to be told at the end, below what the others found
-    if not dry_run:
+    if not doing.dry_run:
         _show(recipe, whole.scales[scale].get("stand_ins", {}), scale, out)
     if failure is not None:
         raise failure

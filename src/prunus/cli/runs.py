@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from prunus.cli.options import Flag
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Common:
     "Decides the initial weights and the order of the images."
     data: Path | None = None
     "Folder with the data sets (default: data)."
-    download: Annotated[bool, Parameter(negative="")] = False
+    download: Flag = False
     "Fetch missing data from its official place."
     out: Path | None = None
     "Folder for run folders (default: runs)."
@@ -63,12 +64,12 @@ def search(
     method: str | None = None,
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
-    bisect: Annotated[bool, Parameter(negative="")] = False,
+    bisect: Flag = False,
     at_once: int = 1,
     rounds: int | None = None,
     rewind_epoch: float | None = None,
     rates_of: Path | None = None,
-    whole_tickets: Annotated[bool, Parameter(negative="")] = False,
+    whole_tickets: Flag = False,
 ) -> None:
     """Search for tickets: in each round train, decide the mask, save the ticket.
 
@@ -114,7 +115,7 @@ def prune(
     method: str | None = None,
     mask_init: float | None = None,
     target_density: float | None = None,
-    bisect: Annotated[bool, Parameter(negative="")] = False,
+    bisect: Flag = False,
     at_once: int = 1,
 ) -> None:
     """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune.

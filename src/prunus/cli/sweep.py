@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
+from prunus.cli.options import Doing
 from prunus.errors import PrunusError, SettingError
 
 if TYPE_CHECKING:
@@ -24,13 +23,7 @@ def sweep(
     recipe: Path,
     *,
     scale: str | None = None,
-    workers: int | None = None,
-    threads: int = 1,
-    cluster: str | None = None,
-    out: Path | None = None,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
-    retry: Annotated[bool, Parameter(negative="")] = False,
-    download: Annotated[bool, Parameter(negative="")] = False,
+    doing: Doing = Doing(),  # noqa: B008 (frozen)
 ) -> None:
     """Do all runs that a recipe describes, side by side.
 
@@ -43,34 +36,11 @@ def sweep(
         A YAML file; see docs/sweeps.md.
     scale
         One of the recipe's scales: smoke, cpu, paper, ...
-    workers
-        Processes (default: as many as GPUs, or else as cores).
-    threads
-        Threads of each run. Results depend on it in their last bits, but not on workers.
-    cluster
-        Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786.
-    out
-        Folder for everything (default: runs/NAME, with -SCALE if there is one).
-    dry_run
-        Only list the runs, and how far each is.
-    retry
-        Also do runs again that failed before.
-    download
-        Fetch missing data from its official place.
     """
     from prunus.search.sweep import read_recipe
 
     chosen = read_recipe(recipe).at_scale(scale)
-    do_runs(
-        chosen,
-        folder_for(chosen, scale) if out is None else out,
-        workers=workers,
-        threads=threads,
-        cluster=cluster,
-        dry_run=dry_run,
-        retry=retry,
-        download=download,
-    )
+    do_runs(chosen, doing.out or folder_for(chosen, scale), doing)
 
 
 def folder_for(recipe: SweepRecipe, scale: str | None) -> Path:
@@ -78,36 +48,30 @@ def folder_for(recipe: SweepRecipe, scale: str | None) -> Path:
     return Path("runs") / (recipe.name if scale is None else f"{recipe.name}-{scale}")
 
 
-def do_runs(
-    recipe: SweepRecipe,
-    out: Path,
-    *,
-    workers: int | None,
-    threads: int,
-    cluster: str | None,
-    dry_run: bool,
-    retry: bool,
-    download: bool,
-) -> None:
+def do_runs(recipe: SweepRecipe, out: Path, doing: Doing) -> None:
     """Do the runs of a recipe, or list them; raises `SweepFailedError` if not all are finished."""
     from prunus.search.sweep import LocalExecutor, dask_executor, make_plan, run_sweep
     from prunus.search.sweep import survey as look
     from prunus.search.sweep.display import Display
     from prunus.search.sweep.sweeping import sweep_file
 
-    if cluster is not None and workers is not None:
+    if doing.cluster is not None and doing.workers is not None:
         raise SettingError("--workers are processes on this machine: leave out, or --cluster")
-    plan = make_plan(recipe, out, fetch_missing=download)
-    if dry_run:
+    plan = make_plan(recipe, out, fetch_missing=doing.download)
+    if doing.dry_run:
         _list(look(plan, sweep_file(recipe, out).failures()))
         return
     with (
-        LocalExecutor(workers, threads=threads, logs=out / "logs")
-        if cluster is None
-        else dask_executor(cluster, recipe.resources)
+        LocalExecutor(doing.workers, threads=doing.threads, logs=out / "logs")
+        if doing.cluster is None
+        else dask_executor(doing.cluster, recipe.resources)
     ) as executor:
         runs = run_sweep(
-            recipe, out, executor, plan=plan, threads=threads, retry=retry, display=Display()
+            *(recipe, out, executor),
+            plan=plan,
+            threads=doing.threads,
+            retry=doing.retry,
+            display=Display(),
         )
     _summarise(runs, out)
 

@@ -45,6 +45,10 @@ class Method(ABC):
     why_empty: ClassVar[str] = ""
     """Ends the warning that nothing is left: what it means for this method, and what helps."""
 
+    added_settings: ClassVar[Mapping[str, object]] = {}
+    """Settings that a later version added, and the value at which all is as before: runs
+    that are older keep their folders."""
+
     def __init__(
         self,
         model: nn.Module,

@@ -60,6 +60,7 @@ class ContinuousSparsification(Method):
     why_empty = (
         ": no score is above zero (yet). Use more steps, a larger score_lr or a larger mask_init"
     )
+    added_settings: ClassVar[Mapping[str, object]] = {"penalty_cost": "weights"}
     gate_type: ClassVar[type[SigmoidGate]] = SigmoidGate
     gates: dict[str, SigmoidGate]  # type: ignore[assignment]
 

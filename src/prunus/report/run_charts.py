@@ -12,9 +12,11 @@ from prunus.report.curves import Point, points
 from prunus.report.parameters import as_text
 from prunus.report.tables import spread
 
-# Okabe and Ito's, told apart with any kind of colour vision. The numbers of colours, shapes and
-# dashes have no common factor, so that many lines differ in at least one of them.
+# Okabe and Ito's, told apart with any kind of colour vision, then darker ones of Paul Tol's. The
+# numbers of colours, shapes and dashes have no common factor, so that many lines differ in at least
+# one of them.
 _COLOURS = ["#009e73", "#0072b2", "#d55e00", "#e69f00", "#56b4e9"]
+_COLOURS += ["#332288", "#999933", "#882255", "#661100"]
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
 _DASHES = [[1, 0], [8, 3], [2, 2], [8, 3, 2, 3]]
 _PURPLE = "#b565a0"

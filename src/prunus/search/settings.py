@@ -13,6 +13,7 @@ from pydantic import Field, PlainSerializer
 
 from prunus.errors import SettingError
 from prunus.lookup import unknown
+from prunus.methods import METHODS
 from prunus.schema import Schema
 from prunus.search.controls import Control
 from prunus.search.method_settings import MethodSettings
@@ -24,9 +25,6 @@ from prunus.training.trackers import TrackerName
 
 _HASH_LENGTH = 10
 Folder = Annotated[Path, PlainSerializer(str)]
-
-_METHODS_HAVE_LATER = {"penalty_cost": "weights"}
-"""Settings of methods that count when they are not at this default: see `_only_if_set`."""
 
 # So long that it refuses only what no recipe can have.
 _ANY_RECIPE = Recipe(epochs=2**31, batch_size=1)
@@ -62,17 +60,16 @@ class RunSettings(Schema):
     @property
     def folder(self) -> Path:
         """Where the run lives. The name ends in a hash of all that determines the result."""
-        fields = type(self).model_fields
-        unset = {name for name in self._only_if_set if getattr(self, name) == fields[name].default}
-        content = self.model_dump(mode="json", exclude=self._beside_the_point | unset)
-        content["engine"] = self.engine.determining()
-        for name, value in _METHODS_HAVE_LATER.items():
-            if content.get("method", {}).get(name) == value:
-                del content["method"][name]
-        text = json.dumps(content, sort_keys=True)
+        text = json.dumps(self._determining(), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
         task = re.sub(r"[^\w.-]+", "-", self.task)
         return self.out / f"{task}-{self.label}-{digest}"
+
+    def _determining(self) -> dict[str, Any]:
+        fields = type(self).model_fields
+        unset = {name for name in self._only_if_set if getattr(self, name) == fields[name].default}
+        content = self.model_dump(mode="json", exclude=self._beside_the_point | unset)
+        return {**content, "engine": self.engine.determining()}
 
     @classmethod
     def base_recipe(cls, task: Task) -> Recipe:
@@ -93,6 +90,11 @@ class _WithMethod(RunSettings):
     @property
     def label(self) -> str:
         return f"{self.method['name']}-{self.command}"
+
+    def _determining(self) -> dict[str, Any]:
+        added = METHODS[self.method["name"]].added_settings
+        method = {k: v for k, v in self.method.items() if k not in added or v != added[k]}
+        return {**super()._determining(), "method": method}
 
     def make_method(self) -> MethodSettings:
         """The method, ready to attach."""

@@ -1,0 +1,32 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Doing:
+    """How and where the runs of a sweep are done."""
+
+    workers: int | None = None
+    "Processes (default: as many as GPUs, or else as cores)."
+    threads: int = 1
+    "Threads of each run. Results depend on it in their last bits, but not on workers."
+    cluster: str | None = None
+    "Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786."
+    out: Path | None = None
+    "Folder for everything (default: runs/NAME, with -SCALE if there is one)."
+    dry_run: Flag = False
+    "Only list the runs, and how far each is."
+    retry: Flag = False
+    "Also do runs again that failed before."
+    download: Flag = False
+    "Fetch missing data from its official place."
