@@ -137,3 +137,11 @@ def test_without_the_compiled_part_the_compacted_module_runs(
     deployed = prunus.deploy(network(), ticket(network(), 0), X)
     assert deployed.backend == "torch" and "it was not compiled" in deployed.fallback
     assert torch.allclose(deployed(X), expected(network()), atol=1e-5)
+
+
+def test_a_model_that_does_nothing_runs_in_pytorch() -> None:
+    """The runtime's graphs have at least one operation; such a model has none."""
+    x = torch.randn(2, 3, 4, 4)
+    deployed = prunus.deploy(nn.Dropout().eval(), None, x)
+    assert deployed.fallback
+    assert torch.equal(deployed(x), x)

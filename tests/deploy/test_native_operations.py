@@ -13,6 +13,7 @@ from prunus_runtime import reference
 from prunus_runtime.errors import GraphError, InputError
 from prunus_runtime.executor import Network
 from prunus_runtime.graph import Graph, Operation
+from prunus_runtime.native import KINDS
 
 KERNELS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 3), (5, 2))
 STRIDES = ((1, 1), (2, 2), (3, 3), (1, 2))
@@ -155,3 +156,21 @@ def test_an_unknown_operation_is_named_with_its_layer() -> None:
 def test_an_instruction_set_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRUNUS_ISA", "portable")
     assert Network(single(conv(np.ones((1, 1, 1, 1))), (1, 2, 2))).isa == "portable"
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_layers_without_weights_read_nothing(isa: str) -> None:
+    """They put out their bias and plane; what only they would read is not computed."""
+    net = Builder((2, 6, 6), 0)
+    pooled = net.add("adaptive_avg_pool", "x", size=[3, 3])
+    plane = np.arange(16, dtype=np.float32).reshape(4, 2, 2)
+    bias = np.array([1, 2, 3, 4], np.float32)
+    tensors = {"weight": np.zeros((4, 2, 3, 3), np.float32), "bias": bias, "plane": plane}
+    attributes = {"stride": [2, 2], "padding": [1] * 4, "dilation": [1, 1], "groups": 1}
+    constant = net.add("conv", pooled, tensors, **attributes)
+    network = Network(net.graph(net.activation(constant)), isa=isa)
+    x = np.full((17, 2, 6, 6), np.nan, np.float32)
+    for n in BATCHES[:-1]:
+        expected = np.broadcast_to(bias[:, None, None] + plane, (n, 4, 2, 2))
+        np.testing.assert_array_equal(network(x[:n]), expected)
+    assert "avg_pool" not in [KINDS[op["kind"]] for op in network._table(1).operations]
