@@ -1,10 +1,10 @@
 """How much faster deployed networks are: times of dense ONNX Runtime over theirs.
 
 For each network, sparsity and batch, in one process and in turns: the sparse runtime, dense ONNX
-Runtime, dense PyTorch (eager; compiled with `--compile`), and OpenVINO if it is installed. Masks
-are random, the same density in every layer, or those of tickets (`--ticket NETWORK=FILE`).
+Runtime, dense PyTorch, eager and compiled (unless `--no-compile`), and OpenVINO if it is installed.
+Masks are random, the same density in every layer, or those of tickets (`--ticket NETWORK=FILE`).
 
-Run `python benchmarks/deploy.py --out results/deploy.json`; about a quarter of an hour.
+Run `python benchmarks/deploy.py --out results/deploy.json`; about half an hour.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import argparse
 import copy
 import json
 import os
-import platform
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,15 @@ from prunus.tasks.networks import build_network
 from prunus.ticket import Ticket
 from prunus_runtime.atomic import write_atomically
 from prunus_runtime.measures import measure as runtime_measure
+from prunus_runtime.native import instruction_set
 
 Run = Callable[[np.ndarray], Any]
 NETWORKS = {
     "vgg16-13": (32, (1, 16, 128)),
     "resnet20": (32, (1, 16, 128)),
     "resnet50": (224, (1, 8)),
-    "vgg16-quarter": (32, (1, 16, 128)),
 }
-"""Image size and batches. A quarter of VGG's channels is what two cores can train: for tickets."""
-TABLE = ("vgg16-13", "resnet20", "resnet50")
+"""Image size and batches."""
 SPARSITIES = (0.9, 0.95, 0.98, 0.995)
 
 
@@ -148,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3.0, help="for each network and engine")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile", action="store_true", help="torch.compile too")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -157,20 +156,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for name in options.networks:
         dense = network(name, options.seed)
-        sparsities = options.sparsities if name in TABLE else []
-        sparse = {f"{100 * s:g} %": masked(dense, s) for s in sparsities}
+        sparse = {f"{100 * s:g} %": masked(dense, s) for s in options.sparsities}
         for given in options.ticket:
             wanted, _, path = given.partition("=")
             if wanted == name:
                 ticket = Ticket.load(path)
                 label = f"{ticket.manifest.method}, {100 * ticket.mask.density:.3g} % kept"
                 sparse[label] = ticket.mask.apply(copy.deepcopy(dense))
-        if sparse:
-            rows += measure(name, sparse, options)
+        rows += measure(name, sparse, options)
     print(table(rows))
     if options.out:
-        machine = {"processor": platform.processor(), "cores": os.cpu_count()}
-        result = {"threads": options.threads, "machine": machine, "rows": rows}
+        machine = {"isa": instruction_set(), "cores": os.cpu_count()}
+        names = [name for name in ("torch", "onnxruntime", "openvino") if find_spec(name)]
+        versions = {name: version(name) for name in names}
+        setting = {"threads": options.threads, "machine": machine, "versions": versions}
+        result = {**setting, "rows": rows}
         write_atomically(options.out, json.dumps(result, indent=1) + "\n")
 
 
