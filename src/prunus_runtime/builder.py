@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prunus_runtime import native
 from prunus_runtime.errors import GraphError
 from prunus_runtime.layout import NOTHING, Value
-from prunus_runtime.native import ENTRY, KINDS, OPERATION, Table, lanes, most_vectors
+from prunus_runtime.native import ENTRY, KINDS, OPERATION, Table
 
 SHARE = 8000
 """Vectors of work that are worth a thread."""
@@ -23,10 +24,9 @@ MOST_PARTS = 64
 class Builder:
     """A table in the making. `values` says where the activations lie, `arena` their size."""
 
-    def __init__(self, isa: str, images: int, threads: int) -> None:
-        self.isa = isa
-        self.lanes = images
-        self.vector, self.most = lanes(isa), most_vectors(isa)
+    def __init__(self, isa: str, lanes: int, threads: int) -> None:
+        self.isa, self.lanes = isa, lanes
+        self.vector, self.most = native.lanes(isa), native.most_vectors(isa)
         self.threads = min(threads, MOST_PARTS)
         self.values: dict[str, Value] = {}
         self.arena = 0
@@ -63,7 +63,7 @@ class Builder:
         b: Value = NOTHING,
         out: Value = NOTHING,
         items: int = 0,
-        work: int = 0,
+        parts: int = 1,
         p: Sequence[int] = (),
         ints: Sequence[NDArray[np.int32]] = (),
         floats: Sequence[NDArray[np.float32]] = (),
@@ -75,12 +75,12 @@ class Builder:
         if not items:
             value = a if kind == "store" else out
             row = -(-value.width * self.lanes // self.vector)
-            work = 2 * value.channels * value.height * row
-            bands = self.parts(work) if value.height >= 2 * self.parts(work) else 1
+            parts = self.parts(2 * value.channels * value.height * row)
+            bands = parts if value.height >= 2 * parts else 1
             items = value.channels * bands
         self._operations.append(
             (
-                *(KINDS.index(kind), items, max(1, min(self.parts(work), items)), bands),
+                *(KINDS.index(kind), items, max(1, min(parts, items)), bands),
                 *(astuple(a), astuple(b), astuple(out)),
                 tuple(p) + (0,) * (8 - len(p)),
                 self.add("ints", *ints),
@@ -90,15 +90,19 @@ class Builder:
             )
         )
 
-    def table(self, input_size: int, output_size: int) -> Table:
-        """What was collected."""
-        # Poolings and copies that take every second element load what is between and behind.
-        arena = self.arena + 2 * self.vector
-        if arena >= 2**31:
+    def check_arena(self) -> None:
+        """That offsets, which have 32 bits, reach all of it."""
+        if self.arena >= 2**31 - 2 * self.vector:
             raise GraphError(
-                f"the activations of {self.lanes} images take {arena * 4 / 2**30:.0f} GiB; "
+                f"the activations of {self.lanes} images take {self.arena * 4 / 2**30:.0f} GiB; "
                 "the runtime's limit is 8"
             )
+
+    def table(self, input_size: int, output_size: int) -> Table:
+        """What was collected."""
+        self.check_arena()
+        # Poolings and copies that take every second element load what is between and behind.
+        arena = self.arena + 2 * self.vector
         pools = [np.concatenate(self._pools[name]) for name in ("ints", "floats", "entries")]
         operations = np.array(self._operations, OPERATION)
         return Table(self.isa, self.lanes, arena, input_size, output_size, operations, *pools)

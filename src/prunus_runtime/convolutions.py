@@ -103,15 +103,15 @@ def _alone(builder: Builder, step: Step, a: Value, lists: Lists, dense: Array | 
     bias = _bias(step, lists)
     if "plane" in step.operation.tensors:
         bias = bias + step.operation.tensors["plane"].reshape(-1)
-    work = len(lists.entries) if dense is None else dense.size // builder.vector
-    blocks = lists.blocks(builder.parts(work))
+    parts = builder.parts(len(lists.entries) if dense is None else dense.size // builder.vector)
+    blocks = lists.blocks(parts)
     builder.emit(
         "linear" if dense is None else "dense",
         a=a,
         b=_residual(builder, step),
         out=builder.values[step.output],
         items=len(blocks) - 1,
-        work=work,
+        parts=parts,
         p=(0, len(blocks) - 1),
         ints=(lists.starts, blocks),
         floats=(bias,) if dense is None else (bias, dense.reshape(-1)),
@@ -130,6 +130,9 @@ class _Tiled:
     tiles: list[tuple[int, ...]]
     floats: list[Array]
     bounds: tuple[float, float]
+    parts: int
+    bands: int
+    """Of the parts that threads take: 1 if these share the filters, else they share the tiles."""
     row: int = 0
     column: int = 0
     mask: int = -1
@@ -139,10 +142,7 @@ class _Tiled:
     """How far behind the end of its input a tile may read."""
 
     def emit(self, builder: Builder, lists: Lists) -> None:
-        vectors = sum(tile[0] * tile[1] for tile in self.tiles)
-        work = _work(lists, vectors)
-        shared = _bands(builder, lists, vectors) > 1
-        blocks = lists.blocks(1 if shared else builder.parts(work))
+        blocks = lists.blocks(1 if self.bands > 1 else self.parts)
         assert self.a.offset + lists.reach[0] >= 0
         builder.arena = max(builder.arena, self.a.offset + lists.reach[1] + self.behind)
         tiles, filters, planes = len(self.tiles), len(blocks) - 1, len(self.floats) > 1
@@ -152,7 +152,7 @@ class _Tiled:
             b=self.b,
             out=self.out,
             items=tiles * filters,
-            work=work,
+            parts=self.parts,
             p=(
                 *(tiles, filters, self.row, self.column, self.mask, planes, self.plane),
                 self.plane_row,
@@ -170,8 +170,8 @@ def _across(builder: Builder, step: Step, a: Value, lists: Lists, row: int, colu
     floats = [_bias(step, lists)]
     if "plane" in step.operation.tensors:
         floats.append(step.operation.tensors["plane"].reshape(-1))
-    bands = min(_bands(builder, lists, out.height * out.width), out.height)
-    cut = tiles_across(out.height, out.width, builder.most, bands)
+    parts, bands = _shared(builder, lists, out.height * out.width)
+    cut = tiles_across(out.height, out.width, builder.most, min(bands, out.height))
     tiles = [
         (
             *(tile.rows, tile.columns, tile.y * row + tile.x * column),
@@ -181,13 +181,12 @@ def _across(builder: Builder, step: Step, a: Value, lists: Lists, row: int, colu
         for tile in cut
     ]
     whole = _Tiled(
-        *(a, b, out, tiles, floats, (step.low, step.high), row, column),
+        *(a, b, out, tiles, floats, (step.low, step.high), parts, bands, row, column),
         plane=out.height * out.width,
         plane_row=out.width,
     )
-    height, width = (*step.operation.tensors["weight"].shape[2:], 1, 1)[:2]
-    seen = max((t.rows + height - 1) * (t.columns + width - 1) for t in cut) * builder.lanes
-    passes = _passes(lists, seen, WORTH_ACROSS)
+    windows = [_seen(step, tile.rows, tile.columns) for tile in cut]
+    passes = _passes(step, lists, max(windows) * builder.lanes, WORTH_ACROSS)
     _emit_in_passes(builder, whole, lists, passes)
 
 
@@ -204,19 +203,20 @@ def _along(builder: Builder, step: Step, a: Value, lists: Lists) -> None:
         plane = step.operation.tensors["plane"].reshape(out.channels, -1)
         flat[:, mask != 0] = np.repeat(plane, builder.lanes, axis=1)
         floats.append(flat.reshape(-1))
+    parts, bands = _shared(builder, lists, vectors)
     tiles = [
         (1, tile.columns, *[tile.x * builder.vector] * 4)
-        for tile in tiles_along(vectors, builder.most, _bands(builder, lists, vectors))
+        for tile in tiles_along(vectors, builder.most, bands)
     ]
-    longest = max(tile[1] for tile in tiles) * builder.vector
-    passes = _passes(lists, longest + lists.reach_within_plane(a), WORTH)
     whole = _Tiled(
-        *(a, b, out, tiles, floats, (step.low, step.high)),
+        *(a, b, out, tiles, floats, (step.low, step.high), parts, bands),
         column=builder.vector,
         mask=-1 if mask.all() else builder.add("ints", mask),
         plane=length,
         behind=length,
     )
+    longest = max(tile[1] for tile in tiles) * builder.vector
+    passes = _passes(step, lists, longest + lists.reach_within_plane(a), WORTH)
     _emit_in_passes(builder, whole, lists, passes)
 
 
@@ -230,22 +230,34 @@ def _emit_in_passes(builder: Builder, whole: _Tiled, lists: Lists, passes: int) 
         tiled = replace(whole, b=whole.out, tiles=in_place, floats=[nothing])
 
 
-def _passes(lists: Lists, seen: int, worth: int) -> int:
+def _passes(step: Step, lists: Lists, seen: int, worth: int) -> int:
     """How often to go over the output, each time with some of the input channels: so that what all
     filters read at a tile (`seen` floats of each channel) stays in the fastest cache, unless less
-    weights of a filter are left for each time than it is worth."""
+    weights of a filter are left for each time than it is worth. Filters of groups read few
+    channels anyway."""
+    if step.operation.attributes.get("groups", 1) > 1:
+        return 1
     footprint = len(np.unique(lists.channels)) * seen * 4
     return max(1, min(-(-footprint // CACHE), len(lists.entries) // max(1, lists.filters) // worth))
 
 
-def _work(lists: Lists, vectors: int) -> int:
-    return (len(lists.entries) + 2 * lists.filters) * (vectors + 2)
+def _seen(step: Step, rows: int, columns: int) -> int:
+    """Positions of a channel that so many output positions read."""
+    if step.operation.kind == "linear":
+        return 1
+    stride, dilation = step.operation.attributes["stride"], step.operation.attributes["dilation"]
+    kernel = step.operation.tensors["weight"].shape[2:]
+    return math.prod(
+        (n - 1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1
+        for i, n in enumerate((rows, columns))
+    )
 
 
-def _bands(builder: Builder, lists: Lists, vectors: int) -> int:
-    """How many threads share a plane of so many vectors; 1 if they had better share the filters."""
-    parts = builder.parts(_work(lists, vectors))
-    return parts if vectors >= TILE * parts else 1
+def _shared(builder: Builder, lists: Lists, vectors: int) -> tuple[int, int]:
+    """How many threads share a layer, and how many of these its plane of so many vectors: all; or
+    one, if they had better share the filters."""
+    parts = builder.parts((len(lists.entries) + 2 * lists.filters) * (vectors + 2))
+    return parts, parts if vectors >= TILE * parts else 1
 
 
 def _residual(builder: Builder, step: Step) -> Value:

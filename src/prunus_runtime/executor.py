@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from math import inf
 
 import numpy as np
 
-from prunus_runtime.errors import InputError
+from prunus_runtime.errors import GraphError, InputError
 from prunus_runtime.graph import Array, Graph
 from prunus_runtime.native import Table, instruction_set, lanes
-from prunus_runtime.plan import make_plan
+from prunus_runtime.plan import arena_size, make_plan
 from prunus_runtime.shapes import shapes
 
-MOST = int(os.environ.get("MOSTA", 2**24))
-"""Floats of activations of a chunk of several images."""
+MOST = 3 * 2**20
+"""Floats of the activations of a chunk of several images, at most: more were slower."""
 
 
 class Network:
@@ -32,8 +33,10 @@ class Network:
         self.threads = threads or _processors()
         self.isa = instruction_set(isa)
         self._shapes = shapes(graph)
+        self._vector = lanes(self.isa)
+        self._arenas: dict[int, float] = {}
         self._tables: dict[int, Table] = {}
-        self._lock = threading.Lock()
+        self._planning = threading.Lock()
 
     def __call__(self, x: Array) -> Array:
         """The network's output for each image of `x`."""
@@ -54,25 +57,30 @@ class Network:
         return y
 
     def _cut(self, images: int) -> tuple[int, int]:
-        """How many images a chunk has, and how many to compute in such chunks: as large ones as the
-        caches allow, but one for each thread."""
-        lanes = min(self._widest(), _power_of_two(-(-images // self.threads)))
+        """How many images a chunk has, and how many to compute in such chunks: large ones, but one
+        for each thread."""
+        lanes = min(self._vector, _power_of_two(-(-images // self.threads)))
+        while lanes > 1 and (-(-images // lanes) < self.threads or self._arena(lanes) > MOST):
+            lanes //= 2
         whole = lanes * self.threads
         return lanes, images // whole * whole or images
 
-    def _widest(self) -> int:
-        """The most images of a chunk whose activations fit the caches."""
-        wide = lanes(self.isa)
-        while wide > 1 and self._table(wide).arena > MOST:
-            wide //= 2
-        return wide
+    def _arena(self, lanes: int) -> float:
+        if lanes not in self._arenas:
+            try:
+                size: float = arena_size(self.graph, self._shapes, self.isa, lanes, self.threads)
+            except GraphError:  # beyond all limits
+                size = inf
+            self._arenas[lanes] = size
+        return self._arenas[lanes]
 
     def _table(self, lanes: int) -> Table:
-        with self._lock:
-            if lanes not in self._tables:
-                options = (self.isa, lanes, self.threads)
-                self._tables[lanes] = make_plan(self.graph, self._shapes, *options)
-            return self._tables[lanes]
+        if lanes not in self._tables:
+            with self._planning:
+                if lanes not in self._tables:
+                    options = (self.isa, lanes, self.threads)
+                    self._tables[lanes] = make_plan(self.graph, self._shapes, *options)
+        return self._tables[lanes]
 
 
 def _power_of_two(number: int) -> int:

@@ -105,8 +105,6 @@ def tiles_across(height: int, width: int, most: int, bands: int) -> list[Tile]:
 
 
 def _blocks(height: int, width: int, rows: int, most: int) -> list[Tile]:
-    if rows > 1 and most // rows == 0:
-        rows = 1
     edges = _split(width, most // rows)
     whole = height // rows * rows
     tiles = [

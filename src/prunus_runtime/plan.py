@@ -40,6 +40,13 @@ def make_plan(graph: Graph, shapes: dict[str, Shape], isa: str, lanes: int, thre
     return builder.table(math.prod(graph.input_shape), math.prod(shapes[graph.output]))
 
 
+def arena_size(graph: Graph, shapes: dict[str, Shape], isa: str, lanes: int, threads: int) -> int:
+    """Floats of the activations of a chunk of `lanes` images."""
+    builder = Builder(isa, lanes, threads)
+    _lay_out(builder, graph, shapes, fuse(graph, shapes))
+    return builder.arena
+
+
 def _lay_out(builder: Builder, graph: Graph, shapes: dict[str, Shape], steps: list[Step]) -> None:
     layout = Layout(builder.lanes, builder.vector)
     layout.add(graph.input, graph.input_shape)
@@ -53,14 +60,17 @@ def _lay_out(builder: Builder, graph: Graph, shapes: dict[str, Shape], steps: li
             besides = reserve(layout, step, shapes)
             if besides is not None:
                 lifetimes[besides] = (time, time)
+    flat = {step.output for step in steps if step.operation.kind == "flatten"}
     lifetimes[graph.output] = (lifetimes[graph.output][0], len(steps) + 1)
     for time, step in enumerate(steps, 1):
         # A sum takes the place of what is added to, if nobody reads that any more: not even
-        # this convolution, whose other filters would see the sum.
+        # this convolution, whose other filters would see the sum. What a flattening writes stays
+        # without gaps.
         last = step.residual and lifetimes[step.residual][1] == time
-        if step.residual and last and step.residual not in step.inputs:
+        if step.residual and last and step.residual not in {*step.inputs, *flat}:
             layout.share(step.output, step.residual)
     builder.values, builder.arena = layout.place(lifetimes)
+    builder.check_arena()
 
 
 def _pool(builder: Builder, step: Step) -> None:
@@ -115,6 +125,7 @@ def _concatenate(builder: Builder, step: Step) -> None:
 
 def _flatten(builder: Builder, step: Step) -> None:
     a, out = builder.values[step.inputs[0]], builder.values[step.output]
+    assert out.plane == builder.lanes
     shape = (a.channels, a.height, a.width)
     builder.emit("copy", a=a, out=out.as_planes(shape, builder.lanes), p=(0, 1, 0, 1))
 

@@ -242,6 +242,13 @@ BLOCKS = (
 )  # fmt: skip
 
 
+def _features_residual(draw: Draw, net: Builder, x: str) -> str:
+    """x + linear(relu(linear(x)))"""
+    inner = net.activation(net.linear(x, draw(st.integers(1, 6))))
+    outer = net.linear(inner, net.shapes[x][0], density=draw(st.sampled_from(DENSITIES)))
+    return net.add("add", draw(st.permutations([outer, x])))
+
+
 @st.composite
 def graphs(draw: Draw, most: int = 6) -> Graph:
     """A valid network of up to `most` blocks and perhaps a classifier."""
@@ -266,6 +273,8 @@ def graphs(draw: Draw, most: int = 6) -> Graph:
             if draw(st.booleans()):
                 x = _affine(draw, net, x)
             x = _activation(draw, net, x)
+        if draw(st.booleans()):
+            x = _features_residual(draw, net, x)
         if draw(st.booleans()):
             x = net.add("softmax", x, log=draw(st.booleans()))
     return net.graph(x)

@@ -32,7 +32,9 @@ def test(graph):
             for n in (1, 4, 7, 17):
                 network(batch(graph, n))
             with everything_split():
-                Network(graph, 2, isa=isa)(batch(graph, 3))
+                shared = Network(graph, 2, isa=isa)
+                for n in (1, 3, 33):
+                    shared(batch(graph, n))
 test()
 print("done")
 """

@@ -16,6 +16,9 @@ from prunus_runtime.graph import Graph
 pytestmark = pytest.mark.skipif(not ISAS, reason="the native core is not compiled")
 
 
+POOL = {"kernel": [64, 64], "stride": [64, 64], "padding": [0] * 4, "dilation": [1, 1]}
+
+
 def network_graph(seed: int = 0) -> Graph:
     net = Builder((3, 16, 16), seed)
     x = net.activation(net.conv("x", 24))
@@ -73,7 +76,10 @@ def test_large_activations_are_computed_image_by_image(monkeypatch) -> None:
         (2, 5, [(4, 5)]),
         (2, 8, [(4, 8)]),
         (2, 11, [(4, 8), (2, 3)]),
+        (3, 4, [(1, 3), (1, 1)]),
         (3, 13, [(4, 12), (1, 1)]),
+        (8, 9, [(1, 8), (1, 1)]),
+        (12, 16, [(1, 12), (1, 4)]),
     ],
 )
 def test_every_thread_gets_chunks_of_its_own(
@@ -85,6 +91,17 @@ def test_every_thread_gets_chunks_of_its_own(
         cuts.append(network._cut(images))
         images -= cuts[-1][1]
     assert cuts == expected
+
+
+def test_a_chunk_of_many_images_is_planned_only_if_it_is_used(monkeypatch) -> None:
+    """Of sixteen of these images, the activations would be beyond the runtime's limit."""
+    net = Builder((1, 4096, 4096), 0)
+    graph = net.graph(net.add("max_pool", net.activation("x"), **POOL))
+    network = Network(graph, 1)
+    assert network._cut(1) == (1, 1)
+    assert network._cut(64) == (1, 64)
+    monkeypatch.setattr("prunus_runtime.executor.make_plan", None)  # nothing was planned for that
+    assert network._cut(16) == (1, 16)
 
 
 @pytest.mark.parametrize("threads", [2, 5, 70])

@@ -83,15 +83,16 @@ inline void clear(float* p, int64_t count) {
   if (count > 0) clear_rest<LANES / 2>(p, count);
 }
 
-void clear_ends(const Value& v, const Chunk& chunk, int64_t c) {
+// The zeros before the first plane, and those behind the first `body` floats of a plane.
+void clear_ends(const Value& v, const Chunk& chunk, int64_t c, int64_t body) {
   float* plane = plane_of(v, chunk, c);
   if (c == 0) clear(plane - v.lead, v.lead);
-  clear(plane + v.height * v.pitch, v.tail);
+  clear(plane + body, v.height * v.pitch + v.tail - body);
 }
 
 // Those of rows [begin, end), and both ends of the plane with its first row.
 void clear_margins(const Value& v, const Chunk& chunk, int64_t c, int64_t begin, int64_t end) {
-  if (begin == 0) clear_ends(v, chunk, c);
+  if (begin == 0) clear_ends(v, chunk, c, v.height * v.pitch);
   float* plane = plane_of(v, chunk, c);
   const int64_t used = v.width * chunk.plan->lanes;
   if (v.pitch > used)
@@ -212,8 +213,10 @@ void conv(const Operation& op, const Chunk& chunk, int64_t item) {
   const Tile& tile = tiles[item % op.p[0]];
   const int64_t first = blocks[item / op.p[0]], last = blocks[item / op.p[0] + 1];
   if (chunk.plan->lanes < LANES) {
+    // The last vector of a plane writes zeros behind its rows by itself.
+    const int64_t body = (op.out.height * op.out.pitch + LANES - 1) / LANES * LANES;
     if (tile.out == 0)
-      for (int64_t f = first; f < last; ++f) clear_ends(op.out, chunk, f);
+      for (int64_t f = first; f < last; ++f) clear_ends(op.out, chunk, f, body);
   } else if (tile.out % op.out.pitch == 0) {
     const int64_t y = tile.out / op.out.pitch;
     for (int64_t f = first; f < last; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);

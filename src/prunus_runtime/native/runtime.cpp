@@ -41,18 +41,21 @@ Isa isa(int64_t index) {
 }
 
 inline void relax() {
-#ifdef PRUNUS_X86
+#if defined(PRUNUS_X86)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // about as long
 #endif
 }
 
 // Waits for something that takes microseconds, unless the system runs somebody else meanwhile.
 template <class Condition>
 void wait_for(Condition condition) {
-  for (int i = 0; !condition(); ++i) {
-    if (i < 2000) relax();
-    else std::this_thread::yield();
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return;
+    relax();
   }
+  while (!condition()) std::this_thread::yield();
 }
 
 // Activations of the chunk that a thread works on. Kept from run to run: it stays in the cache.
@@ -97,7 +100,7 @@ class Job {
   Job(const Plan& plan, const float* x, float* y, int64_t images, int64_t threads)
       : plan_(plan), kernels_(isa(plan.isa).kernels), x_(x), y_(y), images_(images),
         chunks_((images + plan.lanes - 1) / plan.lanes),
-        alone_(threads > 1 ? chunks_ / threads * threads : chunks_),
+        alone_(alone(plan, chunks_, threads)),
         shared_(alone_ < chunks_ ? shared_arena.reserve(plan.arena) : nullptr),
         progress_((chunks_ - alone_) * plan.count) {}
 
@@ -141,6 +144,16 @@ class Job {
   bool complete() const { return complete_; }
 
  private:
+  // How many chunks have a thread of their own: not the last ones, if too few threads would be busy
+  // with them and the others can help.
+  static int64_t alone(const Plan& plan, int64_t chunks, int64_t threads) {
+    const int64_t rest = chunks % threads;
+    if (2 * rest >= threads && rest > 1) return chunks;
+    for (int64_t k = 0; k < plan.count; ++k)
+      if (plan.operations[k].parts > 1 && threads > 1) return chunks - rest;
+    return chunks;
+  }
+
   Chunk chunk_at(int64_t i, float* memory) const {
     const int64_t first = i * plan_.lanes, left = images_ - first;
     return {&plan_, memory, x_ + first * plan_.input_size, y_ + first * plan_.output_size,
