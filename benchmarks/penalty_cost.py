@@ -28,7 +28,7 @@ from prunus_runtime.atomic import write_atomically
 RESULTS = Path(__file__).parent.parent / "results" / "penalty_cost.json"
 RUNS = Path("runs/penalty-cost")
 NETWORK, BATCH, EPOCHS = "vgg16-quarter", 128, 8
-PENALTIES = (1e-6, 1e-5, 1e-4)
+PENALTIES = (3e-7, 3e-6)
 COSTS = ("weights", "macs")
 
 
