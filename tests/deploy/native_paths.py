@@ -12,8 +12,8 @@ BATCHES = (1, 2, 4, 7, 15, 16, 17, 128)
 """Of all numbers of images in a chunk, whole chunks and others."""
 
 
-SMALL = {"builder.SHARE": 1, "convolutions.TILE": 1, "convolutions.CACHE": 64}
-SMALL |= {"convolutions.WORTH": 1, "convolutions.WORTH_ACROSS": 1}
+SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
+SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
 
 
 @contextmanager
