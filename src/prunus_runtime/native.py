@@ -73,15 +73,8 @@ class Table:
             *(self.ints.ctypes.data, self.floats.ctypes.data, self.entries.ctypes.data),
         )
 
-    @cached_property
-    def _shared(self) -> bool:
-        """Whether threads can share a chunk."""
-        return bool((self.operations["parts"] > 1).any())
-
     def run(self, x: Array, y: Array, threads: int) -> None:
         """Computes `y` from `x`, contiguous arrays of whole images."""
-        if len(x) <= self.lanes and not self._shared:
-            threads = 1
         plan = ctypes.byref(self._plan)
         if _library().prunus_run(plan, x.ctypes.data, y.ctypes.data, len(x), threads):
             raise MemoryError(f"no memory for {self.arena * 4} bytes of activations per thread")

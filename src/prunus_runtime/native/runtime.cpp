@@ -132,6 +132,9 @@ class Job {
     }
   }
 
+  // Whether helpers would find nothing to do.
+  bool for_one() const { return chunks_ == 1 && alone_ == 1; }
+
   // Whether there is memory for the chunk that threads share; they must not begin without.
   bool ready() const { return shared_ || alone_ == chunks_; }
 
@@ -270,7 +273,7 @@ API int prunus_run(const Plan* plan, const float* x, float* y, int64_t images, i
   try {
     Job job(*plan, x, y, images, threads);
     if (!job.ready()) return 1;
-    if (threads <= 1 || !pool().run(job, threads)) job.finish();
+    if (threads <= 1 || job.for_one() || !pool().run(job, threads)) job.finish();
     return !job.complete();
   } catch (const std::bad_alloc&) {
     return 1;
