@@ -24,22 +24,37 @@ def penalty_cost(runs: list[Any]) -> Table:
 
 
 def speed(content: dict[str, Any]) -> Table:
-    """Times of dense ONNX Runtime over those of the sparse runtime, and what else ran dense."""
-    found = [row for row in content["rows"] if row["mask"].endswith("%")]
-    masks = list(dict.fromkeys(row["mask"] for row in found))
-    others = [name for name in found[0]["dense_seconds"] if name != "onnxruntime"]
-    rows = []
-    for place in dict.fromkeys((row["network"], row["batch"]) for row in found):
-        here = {r["mask"]: r for r in found if (r["network"], r["batch"]) == place}
-        dense = here[masks[0]]["dense_seconds"]
-        rows.append(
-            [
-                *map(str, place),
-                *(f"{dense['onnxruntime'] / dense[other]:.2f}" for other in others),
-                *(f"{here[mask]['speedup']:.1f}" for mask in masks),
-            ]
-        )
-    return ["network", "batch", *(f"dense {name}" for name in others), *masks], rows
+    """Times of dense ONNX Runtime over those of the sparse runtime, by random mask."""
+    places = _random_masks(content)
+    masks = list(next(iter(places.values())))
+    rows = [
+        [*map(str, place), *(f"{here[mask]['speedup']:.1f}" for mask in masks)]
+        for place, here in places.items()
+    ]
+    return ["network", "batch", *masks], rows
+
+
+def engines(content: dict[str, Any]) -> Table:
+    """Times of dense ONNX Runtime over those of other engines that ran the dense network."""
+    dense = {
+        place: next(iter(here.values()))["dense_seconds"]
+        for place, here in _random_masks(content).items()
+    }
+    others = [name for name in next(iter(dense.values())) if name != "onnxruntime"]
+    rows = [
+        [*map(str, place), *(f"{seconds['onnxruntime'] / seconds[name]:.2f}" for name in others)]
+        for place, seconds in dense.items()
+    ]
+    return ["network", "batch", *others], rows
+
+
+def _random_masks(content: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows by network and batch, then by mask."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in content["rows"]:
+        if row["mask"].endswith("%"):
+            found.setdefault((row["network"], row["batch"]), {})[row["mask"]] = row
+    return found
 
 
 def learned(content: dict[str, Any]) -> Table:

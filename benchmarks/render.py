@@ -127,6 +127,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sweeps": sweeps,
     "penalty-cost": lambda: markdown(*deployed.penalty_cost(read("penalty_cost"))),
     "deploy-speed": lambda: markdown(*deployed.speed(read("deploy"))),
+    "deploy-engines": lambda: markdown(*deployed.engines(read("deploy"))),
     "deploy-learned": lambda: markdown(*deployed.learned(read("deploy"))),
     "deploy-example": lambda: markdown(*deployed.example(read("deploy-example"))),
     "deploy-example-notes": lambda: deployed.example_notes(read("deploy-example")),
