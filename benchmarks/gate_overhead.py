@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import prunus
+from prunus.files import write_atomically
 from prunus.selection import Select
 from prunus.tables import text_table
 from prunus.tasks.networks import build_network
-from prunus_runtime.atomic import write_atomically
 
 Step = Callable[[], None]
 NETWORKS = ["resnet20", "vgg16", "vgg16, batch 128", "mlp", "transformer"]

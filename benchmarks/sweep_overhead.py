@@ -20,20 +20,23 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from prunus.search.settings import COMMANDS
-from prunus.search.sweep import LocalExecutor, SweepRecipe, make_plan, run_one, run_sweep
+from prunus.files import write_atomically
+from prunus.runs.results import RunResults, write_results
+from prunus.runs.settings import COMMANDS
+from prunus.sweeps import Experiment, LocalExecutor, Ready, make_plan, run_one, run_sweep
 from prunus.tables import text_table
-from prunus_runtime.atomic import write_atomically
 
 Numbers = dict[str, float]
 
 
-def do_nothing(given: Mapping[str, Any], threads: int) -> dict[str, Any]:
+def do_nothing(complete: Mapping[str, Any], threads: int) -> RunResults:
     """A run that is finished at once."""
-    folder = COMMANDS["train"].parse(given).folder
-    folder.mkdir(parents=True)
-    results = {"finished": True, "threads": threads, "stages": [{"density": 1.0}]}
-    (folder / "results.json").write_text(json.dumps(results))
+    settings = COMMANDS["train"].parse(complete)
+    label = f"{settings.label} in {threads} threads"
+    results = RunResults(
+        command="train", task=settings.task, label=label, seed=settings.seed, finished=True
+    )
+    write_results(settings.folder, results)
     return results
 
 
@@ -47,8 +50,8 @@ class DoingNothing(Executor):
         return self._executor.submit(do_nothing, *args, **kwargs)
 
 
-def recipe(runs: int, epochs: int) -> SweepRecipe:
-    return SweepRecipe.parse(
+def experiment(runs: int, epochs: int) -> Experiment:
+    return Experiment.parse(
         {
             "name": "overhead",
             "tasks": "digits/digits_convnet",
@@ -62,18 +65,18 @@ def recipe(runs: int, epochs: int) -> SweepRecipe:
 
 def warm_up(executor: LocalExecutor, folder: Path) -> None:
     """Let every worker start, import and load: each gets one of as many runs."""
-    plan = make_plan(recipe(executor.workers, 1), folder)
-    given = [run.settings.model_dump(mode="json") for run in plan if run.settings]
-    list(executor.map(run_one, given))
+    plan = make_plan(experiment(executor.workers, 1), folder)
+    complete = [run.settings.model_dump(mode="json") for run in plan if isinstance(run, Ready)]
+    list(executor.map(run_one, complete))
 
 
 def overhead(folder: Path, runs: int, workers: int = 2) -> Numbers:
     with LocalExecutor(workers, gpus=[]) as executor:
         warm_up(executor, folder / "warm")
         start = time.perf_counter()
-        plan = make_plan(recipe(runs, 1), folder / "nothing")
+        plan = make_plan(experiment(runs, 1), folder / "nothing")
         planned = time.perf_counter()
-        run_sweep(recipe(runs, 1), folder / "nothing", DoingNothing(executor), plan=plan)
+        run_sweep(experiment(runs, 1), folder / "nothing", DoingNothing(executor), plan=plan)
         end = time.perf_counter()
     return {
         "runs": runs,
@@ -92,7 +95,7 @@ def efficiency(folder: Path, epochs: int, repeats: int, runs: int = 12) -> Numbe
             for executor in (one, two):
                 start = time.perf_counter()
                 out = folder / f"{repeat}-{executor.workers}"
-                run_sweep(recipe(runs, epochs), out, executor)
+                run_sweep(experiment(runs, epochs), out, executor)
                 seconds[executor.workers].append(time.perf_counter() - start)
     ratios = [a / (2 * b) for a, b in zip(seconds[1], seconds[2], strict=True)]
     return {

@@ -26,12 +26,12 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from prunus.files import write_atomically
 from prunus.tables import text_table
 from prunus.tasks import RECIPES, load_task
 from prunus.tasks.data import ArrayData
 from prunus.training import Engine, Trainer
 from prunus.training.settings import EngineSettings
-from prunus_runtime.atomic import write_atomically
 
 BATCH = 128
 Rate = Callable[[int], float]

@@ -1,6 +1,10 @@
 """Settings of all tests."""
 
 import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,3 +16,60 @@ os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes beside
 def pytest_configure(config: pytest.Config) -> None:
     # Not in pyproject.toml: there it would import prunus before its coverage is measured.
     config.addinivalue_line("filterwarnings", "error::prunus.PrunusWarning")
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+SMALL_RUN = {
+    "task": "digits/digits_convnet",
+    "recipe": {"epochs": 2, "batch_size": 25},
+    "data": {"train_images": 100},
+    "engine": {"accelerator": "cpu"},
+}
+
+
+@pytest.fixture
+def prunus_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `prunus ARGUMENTS` in this process; returns status, output and errors."""
+    from prunus.cli import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["prunus", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as exit:
+            status = int(exit.code or 0)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def cli(prunus_command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`prunus_command` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return prunus_command
+
+
+@pytest.fixture
+def settle(tmp_path: Path) -> Callable[..., Any]:
+    """Settings and task of a small run on digits."""
+    from prunus.runs import resolve
+
+    def settle(command: str, /, **given: Any) -> Any:
+        return resolve(command, {**SMALL_RUN, "out": str(tmp_path / "runs"), **given})
+
+    return settle
+
+
+@pytest.fixture
+def perform(settle: Callable[..., Any]) -> Callable[..., Any]:
+    """Executes a small run; returns its results and its folder."""
+    from prunus.runs import execute
+
+    def perform(command: str, /, **given: Any) -> Any:
+        settings, task = settle(command, **given)
+        return execute(settings, task), settings.folder
+
+    return perform

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from processes import run
+from support.processes import run
 
 SECONDS = 0.050
 SHARE = 0.05  # of the import of torch, on a machine so slow that this is more

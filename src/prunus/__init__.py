@@ -14,62 +14,32 @@ from prunus.errors import (
 )
 from prunus.gates import hard, remove, strip
 from prunus.masks import LayerDensity, Mask
-from prunus.methods import (
-    AMC,
-    METHODS,
-    ContinuedMagnitudePruning,
-    ContinuousSparsification,
-    DiscoveringNeuralWirings,
-    GradualMagnitudePruning,
-    IterativeMagnitudePruning,
-    IterativeStochasticSparsification,
-    L0Regularisation,
-    LayerStatistics,
-    MagnitudePruning,
-    Method,
-    NetworkSlimming,
-    RandomPruning,
-    SequentialSparsification,
-    SoftThresholdReparameterisation,
-    Statistics,
-)
+from prunus.methods import METHODS, LayerStatistics, Method, Statistics, find_method
+from prunus.methods.builtin import *  # noqa: F403 (whatever is built in)
 from prunus.selection import Candidate, Selection, candidates, choose
-from prunus.ticket import Manifest, Ticket
+from prunus.tickets.ticket import Manifest, Ticket
 from prunus.version import __version__
 
 if TYPE_CHECKING:
     from prunus.deployment import Deployed, deploy
 
 __all__ = [
-    "AMC",
     "METHODS",
     "AttachError",
     "Candidate",
-    "ContinuedMagnitudePruning",
-    "ContinuousSparsification",
     "DeployError",
     "Deployed",
-    "DiscoveringNeuralWirings",
-    "GradualMagnitudePruning",
-    "IterativeMagnitudePruning",
-    "IterativeStochasticSparsification",
-    "L0Regularisation",
     "LayerDensity",
     "LayerStatistics",
-    "MagnitudePruning",
     "Manifest",
     "Mask",
     "MaskError",
     "Method",
-    "NetworkSlimming",
     "PrunusError",
     "PrunusWarning",
-    "RandomPruning",
     "Selection",
     "SelectionError",
-    "SequentialSparsification",
     "SettingError",
-    "SoftThresholdReparameterisation",
     "Statistics",
     "Ticket",
     "TicketError",
@@ -77,10 +47,12 @@ __all__ = [
     "candidates",
     "choose",
     "deploy",
+    "find_method",
     "hard",
     "remove",
     "strip",
 ]
+__all__ += [method.__name__ for method in METHODS.values()]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,11 @@ from prunus.lookup import unknown
 
 _UNKNOWN_NAME = {"extra_forbidden", "unexpected_keyword_argument"}
 
+NO_EFFECT = "changes no result"
+"""Marks a field (by `Annotated`) that is no part of `Schema.identity`."""
+ADDED = "part of the identity unless at its default"
+"""Marks a field that a later version added: older data without it keep their identity."""
+
 
 class Schema(BaseModel):
     """Base of all settings: frozen, and a name that it does not know is an error."""
@@ -30,6 +35,17 @@ class Schema(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise _explain(cls, error.errors(), within) from error
+
+    def identity(self) -> dict[str, Any]:
+        """What makes these settings different from others, as plain data for a hash."""
+        plain = self.model_dump(mode="json")
+        content: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            is_default = ADDED in field.metadata and value == field.default
+            if NO_EFFECT not in field.metadata and not is_default:
+                content[name] = value.identity() if isinstance(value, Schema) else plain[name]
+        return content
 
 
 def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) -> SettingError:

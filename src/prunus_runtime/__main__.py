@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from prunus_runtime import arrays, deployed, file
-from prunus_runtime.atomic import write_atomically
+from prunus_runtime.files import write_atomically
 from prunus_runtime.measures import measure
 from prunus_runtime.serve import Server
 
@@ -45,7 +45,7 @@ def info(options: argparse.Namespace) -> None:
     size = options.model.stat().st_size
     print(measures)
     print(
-        f"\nfile: {size:,} bytes, {measures.dense_bytes / size:.1f} times smaller "
+        f"\nfile: {size:,} bytes, {measures.float32_bytes / size:.1f} times smaller "
         f"than {measures.parameters:,} parameters in float32"
     )
 

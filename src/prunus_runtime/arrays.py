@@ -1,4 +1,4 @@
-"""Arrays from and to bytes of strangers: `.npy` and JSON."""
+"""Arrays from and to untrusted bytes: `.npy` and JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from prunus_runtime.checks import shown
 from prunus_runtime.errors import InputError
-from prunus_runtime.graph import Array
+from prunus_runtime.operation import Array
 
 
 def from_npy(content: bytes) -> np.ndarray:
-    """The array of an `.npy` file. Unlike `np.load` it takes no memory that is not in the file."""
+    """The array of an `.npy` file. Unlike `np.load` it allocates no more than the file holds."""
     source = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(source)

@@ -1,12 +1,15 @@
-"""Checks of single fields of an operation. What they refuse they name, with its value."""
+"""Checks of single fields of an operation. Errors name the field and its value."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
 from prunus_runtime.errors import GraphError
-from prunus_runtime.graph import Operation, Shape
+from prunus_runtime.operation import Operation, Shape
 
 MAX_SIZE = 2**20
 """Of height, width, and every number of an attribute."""
@@ -50,8 +53,37 @@ def number(operation: Operation, name: str) -> float:
     return float(value)
 
 
+def check_keys(
+    what: str, found: Collection[str], required: Collection[str], optional: Collection[str] = ()
+) -> None:
+    """That all `required` names are there, and none but these and the `optional` ones."""
+    if missing := set(required) - set(found):
+        raise GraphError(f"its {what} lack {', '.join(sorted(missing))}")
+    if unknown := set(found) - set(required) - set(optional):
+        raise GraphError(f"its {what} have an unknown {shown(min(unknown, key=str))}")
+
+
+def tensor(operation: Operation, name: str, *expected: Shape) -> Shape:
+    """The shape of the tensor `name`: one of those `expected`, if any are."""
+    array = operation.tensors[name]
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        raise GraphError(f"`{name}` is not a numpy array of float32")
+    if array.size > MAX_ELEMENTS:
+        raise GraphError(f"`{name}` has {array.size} elements; the limit is {MAX_ELEMENTS}")
+    if expected and array.shape not in expected:
+        raise GraphError(f"`{name}` has shape {array.shape}, not {expected[0]}")
+    return array.shape
+
+
+def image(x: Shape) -> tuple[int, int, int]:
+    """The shape of an input that must be an image."""
+    if len(x) != 3:
+        raise GraphError(f"its input has shape {x}, not (channels, height, width)")
+    return x[0], x[1], x[2]
+
+
 def size(shape: Shape, what: str) -> Shape:
-    """A shape without the batch that is worth its memory."""
+    """A shape without the batch, not empty and not too large."""
     if len(shape) not in (1, 3) or min(shape) < 1:
         raise GraphError(
             f"{what} would have shape {shape}; it must be (features,) or "

@@ -1,13 +1,14 @@
 """Compiles the native core with the system's C++ compiler: `python -m prunus_runtime.compile`.
 
-The package's build does this by itself (`hatch_build.py`). This file imports nothing of the
-package, because the build runs it where nothing is installed.
+Building the package does this too (`hatch_build.py`). This file imports nothing of the package,
+because the build runs it where nothing is installed.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -24,22 +25,15 @@ LIBRARY = Path(__file__).parent / f"_native{SUFFIX}"
 
 _FLAGS = [
     *("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wall", "-Wno-psabi"),
+    "-Werror=switch",  # every activation has its function
     # A product and a sum become one operation; nothing else is reordered.
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 ]
+_AVX512 = ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma"]
+_AVX512 += ["-mprefer-vector-width=512"]
 _ISAS = {
     # name: (lanes, vectors of sums in registers, flags)
-    "avx512": (
-        *(16, 24),
-        [
-            "-mavx512f",
-            "-mavx512vl",
-            "-mavx512dq",
-            "-mavx512bw",
-            "-mfma",
-            "-mprefer-vector-width=512",
-        ],
-    ),
+    "avx512": (16, 24, _AVX512),
     "avx2": (8, 12, ["-mavx2", "-mfma"]),
     "portable": (4, 12, []),
 }
@@ -66,6 +60,9 @@ def compile_native(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
     if x86:
         command.append("-DPRUNUS_X86")
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        interface = runpy.run_path(str(SOURCES / "interface.py"))
+        Path(folder, "interface.h").write_text(interface["header"]())
+        command.append(f"-I{folder}")
         jobs = {"runtime": [*command, str(SOURCES / "runtime.cpp")]}
         for isa, (lanes, most, options) in _ISAS.items():
             if x86 or isa == "portable":
@@ -93,7 +90,7 @@ def _run(command: list[str]) -> None:
     except OSError as error:
         raise CompilationError(f"cannot run {command[0]}: {error}") from error
     if done.returncode:
-        raise CompilationError(f"{shlex.join(command)}\n{done.stderr[-4000:]}")
+        raise CompilationError(f"{shlex.join(command)}\n{done.stderr[:4000]}")
 
 
 if __name__ == "__main__":

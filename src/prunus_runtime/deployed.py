@@ -11,41 +11,56 @@ from typing import Any
 
 import numpy as np
 
-from prunus_runtime import file, reference
+from prunus_runtime import file, native, reference
 from prunus_runtime.errors import FallbackWarning, InputError
-from prunus_runtime.graph import Array, Graph, Shape
+from prunus_runtime.executor import Executor
+from prunus_runtime.graph import Graph
 from prunus_runtime.measures import Measures, measure
-from prunus_runtime.shapes import shapes
+from prunus_runtime.operation import Array, Shape
 
 
 class Deployed:
     """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n.
 
     numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; each
-    call uses `threads` threads (by default as many as there are processors) that are free.
-    `backend` says what runs it: `native` and the instructions it uses, or `reference`.
+    call uses `threads` threads (by default as many as there are processors) that are free. `isa`
+    forces an instruction set. `backend` says what runs it: `native` and the instructions it uses,
+    or `reference`.
     """
 
-    def __init__(self, graph: Graph, threads: int | None = None) -> None:
+    def __init__(self, graph: Graph, threads: int | None = None, *, isa: str | None = None) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise InputError(f"threads is {threads!r}, not a positive integer")
-        known = shapes(graph)
         self.graph = graph
         self.input_shape: Shape = graph.input_shape
-        self.output_shape: Shape = known[graph.output]
-        self._run, self.backend = _engine(graph, threads)
+        self.output_shape: Shape = graph.output_shape
+        self.backend = "reference"
+        self._run: Callable[[Array], Array] = partial(reference.run, graph)
+        if native.available():
+            self._run = executor = Executor(graph, threads, isa)
+            self.backend = f"native {executor.isa}"
+        else:
+            warnings.warn(
+                "The network runs with numpy alone, far more slowly than it could: "
+                f"{native.why_not()}",
+                FallbackWarning,
+                stacklevel=3,
+            )
 
     def __call__(self, x: Any) -> Any:
         """The output, of shape (n, *output_shape)."""
-        if not hasattr(x, "detach"):
-            return self._checked_run(x)
-        try:
-            array = x.detach().cpu().numpy()
-        except TypeError as error:  # numpy has no bfloat16
-            raise InputError(f"the input cannot become a numpy array: {error}") from None
-        return x.new_tensor(self._checked_run(array))
+        array = x
+        if hasattr(x, "detach"):
+            try:
+                array = x.detach().cpu().numpy()
+            except TypeError as error:  # numpy has no bfloat16
+                raise InputError(f"the input cannot become a numpy array: {error}") from None
+        self._check(array)
+        y = self._run(np.ascontiguousarray(array))
+        return y if array is x else x.new_tensor(y)
 
-    def _checked_run(self, x: object) -> Array:
+    def _check(self, x: object) -> None:
+        """That `x` fits the network: the one place where this is checked."""
         if not isinstance(x, np.ndarray):
             raise InputError(
                 f"the input is a {type(x).__name__}, not a numpy array or torch tensor"
@@ -56,9 +71,6 @@ class Deployed:
             wanted = f"(n, {', '.join(map(str, self.input_shape))})"
             hint = "; for one image, add the batch: x[None]" if x.shape == self.input_shape else ""
             raise InputError(f"the input has shape {x.shape}, not {wanted}{hint}")
-        if len(x) == 0:
-            return np.zeros((0, *self.output_shape), np.float32)
-        return self._run(np.ascontiguousarray(x))
 
     def measures(self) -> Measures:
         """Weights, kept weights and multiply-adds, of each layer and in all."""
@@ -76,19 +88,3 @@ class Deployed:
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Deployed:
     """The deployed network in the file at `path`; `RuntimeFileError` if there is none."""
     return Deployed(file.load(path), threads)
-
-
-def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Array], Array], str]:
-    from prunus_runtime import native  # not needed to read or write files
-
-    if native.available():
-        from prunus_runtime.executor import Network
-
-        network = Network(graph, threads=threads)
-        return network, f"native {network.isa}"
-    warnings.warn(
-        f"The network runs with numpy alone, far more slowly than it could: {native.why_not()}",
-        FallbackWarning,
-        stacklevel=4,
-    )
-    return partial(reference.run, graph), "reference"

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from prunus_runtime import storage
-from prunus_runtime.atomic import write_atomically
 from prunus_runtime.checks import shown
 from prunus_runtime.errors import GraphError, RuntimeFileError
-from prunus_runtime.graph import Array, Graph, Operation
-from prunus_runtime.shapes import described, infer, shapes
+from prunus_runtime.files import write_atomically
+from prunus_runtime.graph import Graph, described, infer
+from prunus_runtime.operation import Array, Operation
 from prunus_runtime.storage import STORES, Stored
 
 MAGIC, VERSION = b"PRUNUS", 1
@@ -50,7 +50,7 @@ def save(graph: Graph, path: str | os.PathLike[str], store: str = "fp32") -> Pat
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """The network that `save` wrote to `path`, its tensors dense and float32 again."""
+    """The network that `save` wrote to `path`, its tensors whole and float32 again."""
     with Path(path).open("rb") as file:
         content = file.read(MAX_FILE + 1)
     with _naming(f"{path}:"):
@@ -61,7 +61,7 @@ def encode(graph: Graph, store: str = "fp32") -> bytes:
     """The content of a file; the same graph always gives the same bytes."""
     if store not in STORES:
         raise RuntimeFileError(f"store is {shown(store)}, not one of {', '.join(STORES)}")
-    shapes(graph)
+    replace(graph).check()  # anew, since its arrays may have changed
     parts: list[bytes] = []
     operations = [
         _encode_operation(operation, position, store, parts)
@@ -113,9 +113,7 @@ def _decode_body(reader: _Reader) -> Graph:
                 decoded[name] = storage.decode(one, reader.read)
         operations.append(replace(operation, tensors=decoded))
     reader.finish()
-    graph = replace(graph, operations=tuple(operations))
-    shapes(graph)
-    return graph
+    return replace(graph, operations=tuple(operations)).check()
 
 
 @contextmanager

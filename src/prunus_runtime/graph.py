@@ -2,63 +2,23 @@
 
 A graph is a list of operations in an order in which they can be done. Every value has a name and a
 shape without the batch, `(channels, height, width)` or `(features,)`; the batch comes first in the
-arrays and is not part of the graph.
-
-| operation | inputs | attributes | tensors |
-| --- | --- | --- | --- |
-| `conv` | x | `stride` [2], `padding` [4], `dilation` [2], `groups` | `weight`, `bias`, `plane` |
-| `linear` | x | | `weight` (O, I), `bias` (O) |
-| `affine` | x | | `scale` (C), `shift` (C) |
-| `max_pool` | x | `kernel` [2], `stride` [2], `padding` [4], `dilation` [2] | |
-| `avg_pool` | x | `kernel` [2], `stride` [2], `padding` [4], `count_padding` | |
-| `adaptive_avg_pool` | x | `size` [2] | |
-| `activation` | x | `kind`, and of some kinds `low`, `high`, `slope` | |
-| `add`, `multiply` | a, b | | |
-| `concatenate` | two or more | | |
-| `flatten` | x | | |
-| `pad` | x | `channels` [2], `padding` [4] | |
-| `slice` | x | `start` [3], `stop` [3], `step` [3] | |
-| `softmax` | x | `log` | |
-
-A convolution's `weight` is (O, I/groups, kh, kw), its `bias` (O), its `plane` (O, H, W): constants
-that are added to its output at their positions, because they differ at the borders. `bias`,
-`plane`, `scale` and `shift` may be absent. `padding` is [top, left, bottom, right]; that of
-`max_pool` is minus infinity, all other is zero. A pooling that must look further (`ceil_mode`) has
-it in `padding` at the bottom and right; averages never count that part: `count_padding` [4] is
-what they count.
-`a` and `b` have one shape, or `b` has one value for each channel of `a`: shape (C, 1, 1).
-`linear` takes (features,); `pad` and `slice` take images. `concatenate` and `softmax` go over the
-channels, or the features. All sizes are at least 1, and all numbers are finite: `shapes` checks it.
-
-Kinds of activation: relu, clamp (`low`, `high`), leaky_relu (`slope`), elu (`slope`), sigmoid,
-tanh, silu, hardswish, hardsigmoid, gelu, gelu_tanh.
+arrays and is not part of the graph. All sizes are at least 1, and all numbers are finite. `ops` has
+a file for each kind of operation, which describes its inputs, attributes and tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
-Shape = tuple[int, ...]
+from prunus_runtime.checks import shown, size, text
+from prunus_runtime.errors import GraphError
+from prunus_runtime.operation import Array, Operation, Shape
+from prunus_runtime.ops import output_shape
 
-
-@dataclass(frozen=True)
-class Operation:
-    """One step: reads the values named `inputs`, makes the value `output`."""
-
-    kind: str
-    inputs: tuple[str, ...]
-    output: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Array] = field(default_factory=dict)
-    """float32, dense, removed weights are exactly zero."""
-    layer: str = ""
-    """The module of the model that this came from, for messages and reports."""
+__all__ = ["Array", "Graph", "Operation", "Shape", "described", "infer"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +29,67 @@ class Graph:
     input_shape: Shape
     operations: tuple[Operation, ...]
     output: str
+
+    @cached_property
+    def shapes(self) -> dict[str, Shape]:
+        """The shape of each value by name, without the batch; `GraphError` if it is not valid."""
+        found = infer(self)
+        for position, operation in enumerate(self.operations):
+            for name, tensor in operation.tensors.items():
+                if not (np.isfinite(tensor.min()) and np.isfinite(tensor.max())):
+                    raise GraphError(
+                        f"{described(operation, position)}: `{name}` has values that are not finite"
+                    )
+        return found
+
+    def check(self) -> Graph:
+        """The graph itself, if it is valid; else a `GraphError` names the operation and the reason.
+
+        It is checked once. A valid graph is safe to run: each attribute and tensor is there, of the
+        right kind and size, each window, slice and plane lies where it can be read, and all numbers
+        are finite.
+        """
+        assert self.shapes
+        return self
+
+    @property
+    def output_shape(self) -> Shape:
+        """The shape of the output, without the batch."""
+        return self.shapes[self.output]
+
+
+def infer(graph: Graph) -> dict[str, Shape]:
+    """`graph.shapes` without looking at the values of tensors."""
+    given = graph.input_shape
+    if not isinstance(given, tuple) or not all(type(length) is int for length in given):
+        raise GraphError(f"the input's shape is {shown(given)}, not a tuple of integers")
+    known = {text(graph.input, "the input's name"): size(given, "the input")}
+    if not graph.operations:
+        raise GraphError("the graph has no operations")
+    for position, operation in enumerate(graph.operations):
+        try:
+            _check_names(operation, known)
+            inputs = [known[name] for name in operation.inputs]
+            known[operation.output] = size(output_shape(operation, inputs), "the output")
+        except GraphError as error:
+            raise GraphError(f"{described(operation, position)}: {error}") from None
+    if graph.output not in [operation.output for operation in graph.operations]:
+        raise GraphError(f"the graph's output {shown(graph.output)} is made by no operation")
+    return known
+
+
+def described(operation: Operation, position: int) -> str:
+    """How messages call an operation."""
+    kind = shown(operation.kind)
+    layer = f" of layer {shown(operation.layer)}" if operation.layer else ""
+    return f"operation {position} ({kind}{layer})"
+
+
+def _check_names(operation: Operation, known: dict[str, Shape]) -> None:
+    if operation.layer != "":
+        text(operation.layer, "the layer's name")
+    if text(operation.output, "the output's name") in known:
+        raise GraphError(f"the value {shown(operation.output)} is made twice")
+    for name in operation.inputs:
+        if not isinstance(name, str) or name not in known:
+            raise GraphError(f"no operation before it makes its input {shown(name)}")

@@ -8,31 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from prunus_runtime.graph import Graph
-from prunus_runtime.shapes import shapes
 
 
 @dataclass(frozen=True)
 class LayerMeasures:
-    """One convolution or linear layer."""
+    """One convolution or linear layer: all its weights and those that are kept (not zero), and the
+    multiply-adds for one image with all of them and with the kept ones."""
 
     name: str
     kind: str
     weights: int
     kept: int
-    """Weights that are not zero."""
     macs: int
-    """Multiply-adds for one image if all weights are used."""
     kept_macs: int
-    """Multiply-adds for one image with kept weights."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """All layers with weights, and their sums."""
+    """All layers with weights, and their sums. `parameters` counts all numbers in all tensors:
+    weights, biases, scales, shifts and planes."""
 
     layers: tuple[LayerMeasures, ...]
     parameters: int
-    """All numbers in all tensors: weights, biases, scales, shifts and planes."""
 
     @property
     def weights(self) -> int:
@@ -51,14 +48,13 @@ class Measures:
         return sum(layer.kept_macs for layer in self.layers)
 
     @property
-    def dense_bytes(self) -> int:
-        """Of all parameters in float32, which is the size of a dense file."""
+    def float32_bytes(self) -> int:
+        """Of all parameters, also those that are zero, in float32."""
         return 4 * self.parameters
 
     def __str__(self) -> str:
-        total = LayerMeasures(
-            "total", "", self.weights, self.kept, self.macs, self.kept_macs
-        )  # fmt: skip
+        sums = (self.weights, self.kept, self.macs, self.kept_macs)
+        total = LayerMeasures("total", "", *sums)
         rows = [("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")]
         for layer in (*self.layers, total):
             work, share = _share(layer.kept_macs, layer.macs), _share(layer.kept, layer.weights)
@@ -78,13 +74,12 @@ class Measures:
 
 def measure(graph: Graph) -> Measures:
     """Count weights and multiply-adds of a valid `graph`."""
-    known = shapes(graph)
     layers = []
     for operation in graph.operations:
-        if operation.kind not in ("conv", "linear"):
+        if not operation.is_layer:
             continue
         weight = operation.tensors["weight"]
-        positions = math.prod(known[operation.output][1:])
+        positions = math.prod(graph.shapes[operation.output][1:])
         kept = int(np.count_nonzero(weight))
         layers.append(
             LayerMeasures(

@@ -1,9 +1,9 @@
-"""A small HTTP server for one deployed network, of the standard library alone.
+"""A small HTTP server for one deployed network, with nothing but the standard library.
 
 `POST /predict` takes a batch as `.npy` or, with the content type `application/json`, as nested
 lists, and answers in kind. `GET /info` describes the network, `GET /health` says that it is there.
-Errors are JSON: `{"error": "..."}`. It has no encryption and asks nobody who they are: put it
-behind something that does.
+Errors are JSON: `{"error": "..."}`. It has no encryption and no authentication: put it behind a
+proxy that has.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Server(ThreadingHTTPServer):
         super().__init__((host, port), Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """What is left here are connections that broke."""
+        """Logs connections that broke; all other errors have been answered."""
         log.info("%s: %s: %r", client_address, request, sys.exception())
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from prunus_runtime.checks import MAX_ELEMENTS, shown
 from prunus_runtime.errors import RuntimeFileError
-from prunus_runtime.graph import Array, Shape
+from prunus_runtime.operation import Array, Shape
 
 STORES: dict[str, np.dtype[Any]] = {
     "fp32": np.dtype("<f4"),

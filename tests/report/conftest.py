@@ -1,5 +1,6 @@
 import pytest
-from made import Runs, paper_like
+
+from support.made_runs import Runs, paper_like
 
 
 @pytest.fixture

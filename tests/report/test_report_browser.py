@@ -3,11 +3,11 @@
 import shutil
 
 import pytest
-from made import Runs
 
-from prunus.report.comparison import comparisons
-from prunus.report.run_page import report_page
-from prunus.report.runs import read_runs
+from prunus.report.model import comparisons
+from prunus.report.page import report_page
+from prunus.report.records import read_runs
+from support.made_runs import Runs
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -86,8 +86,9 @@ def test_hover_and_click(visit):
     dialog.wait_for()
     assert "cs, mask_init -0.2, round 1" in dialog.locator("h2").inner_text()
     assert "prunus retrain " in dialog.locator("pre").inner_text()
-    for part in ("layers", "blocks", "accuracy", "kept", "loss"):
+    for part in ("layers", "blocks", "value", "kept", "loss"):
         dialog.locator(f"[data-part={part}] svg.marks").wait_for()
+    assert dialog.locator("[data-part=metric]").inner_text() == "Validation accuracy"
     mask = dialog.locator("[data-part=mask]")
     before = mask.get_attribute("src")
     dialog.locator("[data-part=layer]").select_option("layer1.0.conv1.weight")

@@ -13,18 +13,28 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from made import Runs
 
 from prunus import PrunusWarning, SettingError
 from prunus.cli import app
-from prunus.report import details
-from prunus.report.comparison import comparisons
-from prunus.report.details import curves, describe, picture_urls, retrain_command
+from prunus.report import panel
+from prunus.report.charts import metric_against_density, series_order
 from prunus.report.export import latex_escape, write_csv, write_latex, write_parquet
-from prunus.report.pictures import as_data_url, kept_fractions, shrunk
-from prunus.report.run_charts import accuracy_against_density, label_order
-from prunus.report.run_page import page_data, report_page
-from prunus.report.runs import read_runs
+from prunus.report.file import read_report, write_report
+from prunus.report.model import comparisons
+from prunus.report.page import page_data, report_page
+from prunus.report.panel import (
+    as_data_url,
+    curves,
+    describe,
+    kept_fractions,
+    picture_urls,
+    retrain_command,
+    shrunk,
+)
+from prunus.report.records import read_runs
+from prunus.report.tables import points_table, selection_table
+from prunus.tasks.metrics import ACCURACY
+from support.made_runs import NATS, Runs
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
 
@@ -49,7 +59,7 @@ def test_pictures_by_hand():
 def test_pictures_get_smaller_and_then_fewer(folder, monkeypatch):
     tickets = sorted(folder.rglob("round-*.safetensors"))
     assert len(picture_urls(tickets)) == len(tickets)
-    monkeypatch.setattr(details, "PICTURES", 2000)
+    monkeypatch.setattr(panel, "PICTURES", 2000)
     some = picture_urls(tickets)
     assert 0 < len(some) < len(tickets) and list(some) == tickets[: len(some)]
 
@@ -60,15 +70,16 @@ def test_a_ticket_in_detail(folder):
     found = describe(record)
     facts = dict(found["facts"])
     assert facts["stage"] == "round 2" and facts["epochs of search"] == "8"
-    assert facts["re-trained, test"] == f"{100 * record.accuracy('re-trained'):.2f} %"
+    assert facts["re-trained, test"] == f"{100 * record.value('re-trained'):.2f}%"
     assert ["recipe.epochs", "4"] in found["settings"]
     assert [layer["name"] for layer in found["layers"]][:2] == [
         "conv1.weight",
         "layer1.0.conv1.weight",
     ]
     assert [block["name"] for block in found["blocks"]] == ["conv1", "layer1.0", "layer2.0"]
-    assert len(curves(record.folder)) == 12
-    assert curves(record.folder)[4]["phase"] == "round 2" and curves(record.folder)[4]["at"] == 5
+    found = curves(record.folder, record.metric)
+    assert len(found) == 12 and (found[4]["stage"], found[4]["at"]) == ("round 2", 5)
+    assert found[-1]["value"] == pytest.approx(90.0, abs=2), "as it is shown: in per cent"
 
 
 def test_without_its_ticket_a_record_still_has_layers(runs):
@@ -85,16 +96,16 @@ def test_without_its_ticket_a_record_still_has_layers(runs):
 
 def test_curves_are_thinned_and_survive_damage(runs):
     folder = Runs(runs.root, epochs=200).search("cs", 0, [(0.5, 0.8)])
-    found = curves(folder)
+    found = curves(folder, ACCURACY)
     assert len(found) == 50 and (found[0]["at"], found[-1]["at"]) == (1, 200)
     path = folder / "metrics.jsonl"
-    path.write_text(path.read_text() + '{"phase": "rou')
-    assert curves(folder) == found, "the last line is being written"
+    path.write_text(path.read_text() + '{"stage": "rou')
+    assert curves(folder, ACCURACY) == found, "the last line is being written"
     path.write_text("oops\n" + path.read_text())
     with pytest.warns(PrunusWarning, match=r"metrics.jsonl"):
-        curves(folder)
+        curves(folder, ACCURACY)
     path.unlink()
-    assert curves(folder) == []
+    assert curves(folder, ACCURACY) == []
 
 
 def test_the_command_that_re_trains(runs, monkeypatch):
@@ -113,7 +124,7 @@ def test_the_command_that_re_trains(runs, monkeypatch):
         given.update(settings)
         raise SettingError("enough")
 
-    monkeypatch.setattr("prunus.search.resolve", resolve)
+    monkeypatch.setattr("prunus.runs.resolve", resolve)
     with pytest.raises(SettingError, match="enough"):
         app(words[1:])
     assert given["recipe"] == {"batch_size": 128, "epochs": 4}
@@ -166,7 +177,7 @@ def test_only_dense_runs_have_a_table(runs):
 
 def test_chart_has_every_layer_of_the_papers_figure(folder):
     (report,) = reports_of(folder)
-    chart = accuracy_against_density(report, label_order([report])).to_dict()
+    chart = metric_against_density(report, series_order([report])).to_dict()
     text = json.dumps(chart)
     assert "cs: single runs" in text and "imp: single runs" not in text
     colour = next(x["encoding"]["color"] for x in chart["layer"] if "color" in x["encoding"])
@@ -180,12 +191,13 @@ def test_exports(folder, tmp_path):
     reports = reports_of(folder)
     rows = list(csv.DictReader(write_csv(tmp_path / "x.csv", reports).open()))
     assert len(rows) == 6 and rows[0]["selection"] == "sparsest matching"
-    assert float(rows[0]["dense_accuracy"]) == pytest.approx(0.904)
+    assert float(rows[0]["dense"]) == pytest.approx(0.904)
     from pyarrow import parquet
 
     table = parquet.read_table(write_parquet(tmp_path / "x.parquet", reports)).to_pylist()
     assert [str(row["density"] or "") for row in table] == [row["density"] for row in rows]
     text = write_latex(tmp_path / "x.tex", reports).read_text()
+    assert {row["metric"] for row in rows} == {"accuracy"}
     assert text.count(r"\midrule") == 4 and r"90.40$\pm$0.14" in text
     assert {line.count(" & ") for line in text.splitlines() if line.endswith(r"\\")} == {7}
 
@@ -200,3 +212,58 @@ def test_latex_escapes():
     assert latex_escape(r"a_b 5% {$x^2$} \n ~ # &") == (
         r"a\_b 5\% \{\$x\textasciicircum{}2\$\} \textbackslash{}n \textasciitilde{} \# \&"
     )
+
+
+def test_page_and_plot_of_a_loss(tmp_path):
+    runs = Runs(tmp_path / "runs", task="text/gpt-char", metric=NATS)
+    runs.train(0, 1.5)
+    runs.retrain(runs.search("cs", 0, [(0.3, 1.6)]), 1, 1.48)
+    data = read_runs(runs.root)
+    (report,) = comparisons(data.records)
+    page = report_page("runs", data, [report])
+    assert "Down is better" in page and "Below the dashed line" in page
+    assert "loss (nats)" in page and "accuracy" not in page.split("<script")[0]
+    content = page_data([report])
+    assert content["metrics"][0]["name"] == "loss"
+    assert content["metrics"][0]["chart"]["encoding"]["y"]["title"] == "validation loss (nats)"
+    text = json.dumps(content["charts"][0])
+    assert '"title": "loss (nats)"' in text and "dense network: 1.5000 nats" in text
+    assert "keeps 30.00 %, reaches 1.4800 nats" in text
+    [ticket] = content["tickets"]
+    assert ["re-trained, test", "1.4800 nats"] in [list(fact) for fact in ticket["facts"]]
+
+
+def test_a_file_shows_the_same_tables_again(folder, tmp_path):
+    data = read_runs(folder)
+    path = write_report(tmp_path / "it.json", "paper", data)
+    file = read_report(path)
+    assert (file.version, file.name, file.runs) == (1, "paper", data.runs)
+    assert file.origin.versions[0]["torch"] == torch.__version__
+    before, after = comparisons(data.records), comparisons(file.data.records)
+    for table in (selection_table, points_table):
+        assert [table(c) for c in after] == [table(c) for c in before]
+    one = next(s for s in file.subnetworks if s.folder == "cs-0.0-0" and s.round == 1)
+    assert one.settings["recipe"]["epochs"] == 4
+    assert one.measured["re-trained"].test["accuracy"] == pytest.approx(0.916)
+    assert one.measured["re-trained"].validation["accuracy"] == pytest.approx(0.906)
+    assert one.layers and one.measured["searched"].epochs == 4
+    charts = [page_data(made)["charts"] for made in (before, after)]
+    assert charts[0] == charts[1]
+    assert report_page("paper", file.data, after), "without run folders"
+    again = write_report(tmp_path / "again.json", "paper", file.data)
+    assert read_report(again).subnetworks == file.subnetworks
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot read the report"),
+        ("[]", "is not a file of prunus report --json"),
+        ('{"version": 9, "subnetworks": []}', "version=9"),
+        ('{"subnetworks": [{"task": 1}]}', "it.json: "),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path, content, message):
+    (tmp_path / "it.json").write_text(content)
+    with pytest.raises(SettingError, match=message):
+        read_report(tmp_path / "it.json")

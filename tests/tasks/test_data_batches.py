@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from prunus.errors import SettingError
+from prunus.randomness import generator_for, seed_for
 from prunus.tasks.data import Batches, Loader, LoaderOptions
 from prunus.tasks.data.batches import Normalise, crop, mirror
-from prunus.tasks.data.sharding import Plan, generator_for, seed_for
+from prunus.tasks.data.sharding import Plan
 
 
 def pictures(count: int, channels: int = 3, size: int = 8) -> tuple[Tensor, Tensor]:
@@ -228,7 +229,7 @@ def test_options_that_cannot_work(options: dict[str, int], message: str) -> None
 
 
 def test_requests_that_cannot_work() -> None:
-    with pytest.raises(SettingError, match="batch of 16 images is more than the 10"):
+    with pytest.raises(SettingError, match="batch of 16 samples is more than the 10"):
         loader(10, LoaderOptions(16))
     with pytest.raises(SettingError, match=r"between 0 and 2 \(the end\), not 3"):
         loader(10, LoaderOptions(4)).epoch(0, start_batch=3)

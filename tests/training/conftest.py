@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from small import batches, network
 
 import prunus
 from prunus.tasks.recipes import Recipe
 from prunus.training import Engine, EngineSettings, Trainer
+from support.small import batches, network
 
 
 @pytest.fixture

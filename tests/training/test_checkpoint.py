@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from prunus import PrunusWarning
+from prunus.randomness import random_state, restore_random_state, seed_everything
 from prunus.training.checkpoint import CheckpointError, Checkpoints, decode, encode
-from prunus.training.metrics import Metrics
-from prunus.training.randomness import random_state, restore_random_state, seed_everything
+from prunus.training.metrics import MetricsFile
 
 
 def test_the_last_two_are_kept_and_the_newest_is_found(tmp_path):
     checkpoints = Checkpoints(tmp_path / "c")
     assert checkpoints.latest() is None
-    for phase, step in [(0, 5), (0, 1000), (1, 7)]:
-        checkpoints.save({"at": (phase, step)}, phase, step)
+    for stage, step in [(0, 5), (0, 1000), (1, 7)]:
+        checkpoints.save({"at": (stage, step)}, stage, step)
     names = sorted(path.name for path in checkpoints.folder.iterdir())
     assert names == ["000-000001000.pt", "001-000000007.pt"]
     assert checkpoints.latest() == {"at": (1, 7)}
@@ -32,7 +32,7 @@ def test_a_damaged_one_is_reported_and_the_one_before_used(tmp_path, damage):
     flipped = data[:-30] + bytes([data[-30] ^ 1]) + data[-29:]
     changed = {"cut": data[:-9], "flip": flipped, "empty": b"", "other": b"something else"}
     path.write_bytes(changed[damage])
-    with pytest.warns(PrunusWarning, match=f"{path.name}.*going back to the one before"):
+    with pytest.warns(PrunusWarning, match=f"{path.name}.*using the one before it"):
         found = checkpoints.latest()
     assert torch.equal(found["weights"], torch.arange(3))
 
@@ -73,19 +73,19 @@ def test_every_random_generator_comes_back():
     assert draw() == first
 
 
-def test_metrics_go_back_to_a_position(tmp_path):
-    metrics = Metrics(tmp_path / "run" / "metrics.jsonl")
+def test_metrics_are_cut_at_a_position(tmp_path):
+    metrics = MetricsFile(tmp_path / "run" / "metrics.jsonl")
     assert metrics.position() == 0
-    metrics.go_back(0)
+    metrics.cut(0)
     metrics.add({"loss": 1.5})
     position = metrics.position()
     metrics.add({"loss": 0.1})
     metrics.path.open("a").write('{"half a li')
-    metrics.go_back(position)
+    metrics.cut(position)
     assert metrics.path.read_text() == '{"loss": 1.5}\n'
     metrics.path.unlink()
     with pytest.warns(PrunusWarning, match="lines are missing"):
-        metrics.go_back(position)
+        metrics.cut(position)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        metrics.go_back(0)
+        metrics.cut(0)

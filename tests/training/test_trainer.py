@@ -3,13 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from small import network, spoil_loss
 
 import prunus
 from prunus import SettingError
-from prunus.tasks.recipes import RECIPES, Recipe
 from prunus.training import Engine, EngineSettings
 from prunus.training.health import DivergedError, unhealthy
+from support.small import network, spoil_loss
 
 
 def run(trainer):
@@ -48,7 +47,7 @@ def test_the_loop_is_the_one_of_the_readme(make):
     assert trainer.method.t == 10
 
 
-def test_going_on_in_the_middle_is_exact(make):
+def test_resuming_in_the_middle_is_exact(make):
     whole, half = make(), make()
     losses = run(whole)
     for _ in half.steps():
@@ -97,8 +96,8 @@ def test_compile(make):
     assert run(compiled) == pytest.approx(run(plain), abs=1e-3)
     assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
     with compiled.method.hard():
-        accuracy = compiled.engine.accuracy(compiled.module, compiled.loader)
-        assert accuracy == compiled.engine.accuracy(compiled.model, compiled.loader)
+        measured = compiled.engine.measure(compiled.module, compiled.loader)
+        assert measured == compiled.engine.measure(compiled.model, compiled.loader)
 
 
 def test_hardened_scores_rest_in_fine_tuning(make):
@@ -158,7 +157,8 @@ def test_the_first_bad_step_is_remembered_between_meetings(make, monkeypatch):
     trainer.engine.meets_after = lambda step: step % 10 == 0
     spoil_loss(trainer, monkeypatch, at_step=7)
     with pytest.raises(
-        DivergedError, match=r"in step 7, noticed in step 10: bad are by now .* cannot be told"
+        DivergedError,
+        match=r"in step 7, noticed in step 10: bad by now are .* can no longer be told",
     ):
         run(trainer)
     assert trainer.step == 9
@@ -198,7 +198,7 @@ def test_a_bad_penalty_or_image_is_told_apart(make, monkeypatch):
         "epoch",
         lambda *_: [(torch.full((8, 1, 6, 6), torch.nan), torch.zeros(8).long())],
     )
-    with pytest.raises(DivergedError, match="but the images are not"):
+    with pytest.raises(DivergedError, match="but the inputs are not"):
         next(trainer.steps())
 
 
@@ -210,44 +210,3 @@ def test_what_needs_a_gpu_says_so():
         Engine(EngineSettings(accelerator="cpu", sync_batch_norm=True))
     with pytest.raises(SettingError, match="precision=fp16 needs a GPU"):
         Engine(EngineSettings(accelerator="cpu", precision="fp16"))
-
-
-def test_the_recipes_of_the_paper():
-    tickets, pruning = RECIPES["tickets"], RECIPES["pruning"]
-    assert (tickets.epochs, tickets.drops, tickets.batch_size) == (85, (56, 71), 128)
-    assert (tickets.lr, tickets.momentum, tickets.weight_decay) == (0.1, 0.9, 1e-4)
-    assert RECIPES["tickets-vgg"] == tickets.changed(batch_size=64)
-    assert (pruning.epochs, pruning.drops, pruning.commit_epoch) == (200, (80, 120), 160)
-    assert (pruning.fine_tuning().epochs, pruning.fine_tuning().lr) == (40, 0.001)
-    assert (pruning.searching().epochs, pruning.searching().drops) == (160, (80, 120))
-    assert (RECIPES["imagenet"].epochs, RECIPES["imagenet"].batch_size) == (90, 256)
-    adam = RECIPES["conv6"].make_optimizer([{"params": [torch.nn.Parameter(torch.ones(1))]}])
-    assert isinstance(adam, torch.optim.Adam) and adam.defaults["lr"] == 3e-4
-    assert RECIPES["conv6"].batch_size == 60
-
-
-def test_what_is_left_of_a_recipe():
-    rest = RECIPES["tickets"].after(2)
-    assert (rest.epochs, rest.drops, rest.lr) == (83, (54, 69), 0.1)
-    late = RECIPES["tickets"].after(60)
-    assert (late.epochs, late.drops) == (25, (11,)) and late.lr == pytest.approx(0.01)
-    with pytest.raises(SettingError, match="epochs=0"):
-        RECIPES["tickets"].after(85)
-
-
-def test_scaling_keeps_proportions():
-    assert RECIPES["pruning"].scaled(10) == RECIPES["pruning"].changed(
-        epochs=10, drops=(4, 6), commit_epoch=8
-    )
-    assert RECIPES["pruning"].scaled(2).commit_epoch == 1
-    with pytest.raises(SettingError, match="commit_epoch is not set"):
-        RECIPES["pruning"].scaled(1).searching()
-    drops = Recipe(epochs=2, batch_size=1, drops=(0.5, 1.5))
-    optimizer = drops.make_optimizer([{"params": [torch.nn.Parameter(torch.ones(1))]}])
-    scheduler = drops.make_scheduler(optimizer, steps_per_epoch=4)
-    rates = []
-    for _ in range(8):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    assert rates == pytest.approx([0.1] * 2 + [0.01] * 4 + [0.001] * 2)

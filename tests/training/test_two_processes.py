@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from processes import run
 from prunus import Mask
+from support.processes import run
 
-PROGRAM = Path(__file__).with_name("two_processes.py")
+PROGRAM = Path(__file__).parents[1] / "support/two_processes.py"
 
 
 @pytest.fixture(scope="module")

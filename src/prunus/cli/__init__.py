@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TextIO
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from prunus.cli import runs
+from prunus.cli.demo import demo
 from prunus.cli.deploy import deploy
 from prunus.cli.report import report
 from prunus.cli.reproduce import reproduce
 from prunus.cli.sweep import sweep
-from prunus.demo.settings import Settings
 from prunus.errors import PrunusError, PrunusWarning
 from prunus.version import __version__
 
@@ -25,32 +25,9 @@ app = App(
 )
 for command in (
     *(runs.train, runs.search, runs.prune, runs.retrain),
-    *(sweep, reproduce, report, deploy),
+    *(sweep, reproduce, report, deploy, demo),
 ):
     app.command(command)
-
-
-@app.command
-def demo(
-    out: Path = Path("demo"),
-    settings: Annotated[
-        Settings, Parameter(name="*", consume_multiple=True, negative=())
-    ] = Settings(),  # noqa: B008 (frozen)
-) -> None:
-    """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
-
-    Trains a small ConvNet on scikit-learn's digits; searches tickets with CS and IMP; re-trains
-    them beside random masks; prints a table and writes tickets, results and an HTML page. Run it
-    again after an interruption and it goes on where it was.
-
-    Parameters
-    ----------
-    out
-        Folder for the results, the tickets and the page.
-    """
-    from prunus.demo.show import show
-
-    show(out, settings)
 
 
 @app.command
@@ -64,7 +41,7 @@ def inspect(ticket: Path) -> None:
     """
     from dataclasses import asdict
 
-    from prunus.ticket import Ticket
+    from prunus.tickets.ticket import Ticket
 
     content = Ticket.load(ticket)
     for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
@@ -82,7 +59,7 @@ def main() -> None:
         print(f"prunus: {error}", file=sys.stderr)
         sys.exit(getattr(error, "status", 2))
     except KeyboardInterrupt:
-        print("prunus: interrupted; the same command goes on from here", file=sys.stderr)
+        print("prunus: interrupted; the same command resumes", file=sys.stderr)
         sys.exit(130)
 
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from prunus.cli.options import Flag
+from prunus.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prunus.deployment.deployed import Deployed, Store
+    from prunus.tasks import Task
+    from prunus.tickets.ticket import Ticket
+
+_SUFFIXES = {"prunus": ".prunus", "onnx": ".onnx", "module": ".pt2"}
+_BATCH = 256
+"""For measuring how good a network is."""
 
 
 def deploy(
@@ -13,7 +26,7 @@ def deploy(
     *,
     out: Path | None = None,
     task: str | None = None,
-    format: Literal["prunus", "onnx", "module"] = "prunus",
+    format: Literal["prunus", "onnx", "module"] | None = None,
     store: Literal["fp32", "fp16", "int8"] = "fp32",
     batch: int = 16,
     threads: int | None = None,
@@ -23,7 +36,7 @@ def deploy(
     """Make a trained sparse network small and fast, and write it to one file.
 
     Prints what became of it: weights and multiply-adds, file size, the difference from the dense
-    network, accuracy before and after, and measured speed.
+    network, the task's metrics before and after, and measured speed.
 
     Parameters
     ----------
@@ -36,11 +49,12 @@ def deploy(
         The task that the ticket is for (default: the one it came from).
     format
         prunus: for prunus_runtime, which needs only numpy. onnx: the compacted network for ONNX
-        Runtime. module: the compacted network as a program for torch.export.load.
+        Runtime. module: the compacted network as a program for torch.export.load. (Default: prunus,
+        or module for a network that the runtime cannot run.)
     store
-        How to store the kept weights in a prunus file; what that does to the accuracy is measured.
+        How to store the kept weights in a prunus file; what that does to the metrics is measured.
     batch
-        Images in a batch, for the measured speed.
+        Samples in a batch, for the measured speed.
     threads
         Threads to use (default: as many as there are processors).
     data
@@ -49,29 +63,132 @@ def deploy(
         Fetch missing data from its official place.
     """
     from prunus.deployment import deploy as make
-    from prunus.deployment.finding import accuracy, example, find
-    from prunus.deployment.writing import write
-    from prunus.errors import SettingError
-    from prunus.tables import percent, text_table
+    from prunus.tables import text_table
 
-    if store != "fp32" and format != "prunus":
+    if store != "fp32" and format not in (None, "prunus"):
         raise SettingError(f"--store {store} is for --format prunus; {format} files hold fp32")
     if batch < 1:
-        raise SettingError(f"--batch {batch}: a batch has at least one image")
-    found = find(ticket, task, data, download=download)
-    images = example(found.task, batch)
-    deployed = make(found.task.build(), found.ticket, images, weights="ticket", threads=threads)
+        raise SettingError(f"--batch {batch}: a batch has at least one sample")
+    trained = _find(ticket, task, data, download=download)
+    example = _example(trained.task, batch)
+    deployed = make(
+        trained.task.build(), trained.ticket, example, weights="ticket", threads=threads
+    )
+    if format is None:
+        format = "module" if deployed.graph is None else "prunus"
     path = out or Path("model").with_suffix(_SUFFIXES[format])
-    write(deployed, path, format, store)
+    _write(deployed, path, format, store)
     print(deployed.report())
-    networks = {"dense": deployed.dense, "deployed": deployed}
+    networks = {"plain": deployed.plain, "deployed": deployed}
     if store != "fp32":
         networks[f"deployed, {store}"] = deployed.stored(store)
-    accuracies = {name: accuracy(found.task, network) for name, network in networks.items()}
-    splits = list(accuracies["dense"])
-    rows = [[name, *(percent(value[s]) for s in splits)] for name, value in accuracies.items()]
-    print(f"\n{text_table(['accuracy', *splits], rows)}")
-    print(f"\nFrom {found.path}\nWritten: {path} ({path.stat().st_size:,} bytes)")
+    values = {name: _measure(trained.task, network) for name, network in networks.items()}
+    columns = list(values["plain"])
+    rows = [[name, *(own[column] for column in columns)] for name, own in values.items()]
+    print(f"\n{text_table(['network', *columns], rows)}")
+    print(f"\nFrom {trained.path}\nWritten: {path} ({path.stat().st_size:,} bytes)")
 
 
-_SUFFIXES = {"prunus": ".prunus", "onnx": ".onnx", "module": ".pt2"}
+@dataclass(frozen=True)
+class _TrainedNetwork:
+    """A ticket with trained weights, and its task with the data as the run split them."""
+
+    path: Path
+    ticket: Ticket
+    task: Task
+
+
+def _find(
+    place: Path, task: str | None, data: Path | None, *, download: bool = False
+) -> _TrainedNetwork:
+    """The trained network in a ticket file, or the last one of a run folder."""
+    from prunus.runs.settings_file import read_settings
+    from prunus.tasks import load_task
+    from prunus.tasks.data import DataOptions
+    from prunus.tickets.ticket import Ticket
+
+    path = _last_ticket(place) if place.is_dir() else place
+    ticket = Ticket.load(path)
+    if ticket.manifest.rewind_point is not None:
+        raise SettingError(
+            f"{path} holds early weights, to re-train from: run prunus retrain {path} first, and "
+            "deploy the run that it makes"
+        )
+    name = task or ticket.manifest.task
+    if not name:
+        raise SettingError(f"{path} does not say which task it is for: give --task")
+    # The run that wrote the ticket, if it still lies in its folder.
+    file = path.resolve().parent.parent / "settings.yaml"
+    settings = read_settings(file) if file.exists() else {}
+    options = DataOptions(**settings.get("data", {}))
+    root = data or Path(settings.get("data_root", "data"))
+    return _TrainedNetwork(path, ticket, load_task(name, root, options, fetch_missing=download))
+
+
+def _last_ticket(folder: Path) -> Path:
+    from prunus.runs.results import read_results
+
+    results = read_results(folder)
+    if results is None:
+        raise SettingError(f"{folder} is not the folder of a run: it has no results.json")
+    for stage in reversed(results.stages):
+        if stage.ticket:
+            return folder / stage.ticket
+    raise SettingError(f"the run in {folder} has not finished a network yet: resume it first")
+
+
+def _example(task: Task, batch: int) -> Tensor:
+    """A batch of the task's own inputs."""
+    import torch
+
+    from prunus.tasks.data import LoaderOptions
+
+    loader = task.data.evaluation("test", LoaderOptions(batch, device=torch.device("cpu")))
+    inputs: Tensor = next(iter(loader.epoch(0)))[0]
+    return inputs
+
+
+def _measure(task: Task, network: Any) -> dict[str, str]:
+    """The metrics of a network on each split that is held out, as text."""
+    import torch
+
+    from prunus.tasks.data import LoaderOptions
+
+    found = {}
+    options = LoaderOptions(_BATCH, device=torch.device("cpu"))
+    for split in ("validation", "test"):
+        totals: dict[Any, Tensor] = {}
+        with torch.no_grad():
+            for batch in task.data.evaluation(split, options).epoch(0):
+                output = network(batch[0])
+                for metric in task.metrics:
+                    measured = metric.measure(output, batch).double()
+                    totals[metric] = totals[metric] + measured if metric in totals else measured
+        for metric, total in totals.items():
+            found[f"{split} {metric.info.name}"] = metric.info.text(metric.finish(total))
+    return found
+
+
+def _write(deployed: Deployed, path: Path, format: str, store: Store = "fp32") -> None:
+    """Write `prunus`, `onnx`, or `module`: a program that `torch.export.load` reads."""
+    import io
+
+    import torch
+
+    from prunus.deployment.onnx import export_onnx
+    from prunus.deployment.quiet import quiet
+    from prunus.files import write_atomically
+
+    if format == "prunus":
+        deployed.save(path, store)
+    elif format == "onnx":
+        export_onnx(deployed.module, path, deployed.example_input)
+    else:
+        like = deployed.example_input
+        example = like.new_zeros((2, *like.shape[1:]))
+        batch = ({0: torch.export.Dim.DYNAMIC},)
+        buffer = io.BytesIO()
+        with quiet():
+            program = torch.export.export(deployed.module, (example,), dynamic_shapes=batch)
+            torch.export.save(program, buffer)
+        write_atomically(path, buffer.getvalue())

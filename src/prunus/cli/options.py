@@ -13,7 +13,7 @@ Flag = Annotated[bool, Parameter(negative="")]
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Doing:
+class SweepOptions:
     """How and where the runs of a sweep are done."""
 
     workers: int | None = None
@@ -22,11 +22,13 @@ class Doing:
     "Threads of each run. Results depend on it in their last bits, but not on workers."
     cluster: str | None = None
     "Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786."
+    data: Path | None = None
+    "Folder with the data sets (default: data)."
     out: Path | None = None
     "Folder for everything (default: runs/NAME, with -SCALE if there is one)."
     dry_run: Flag = False
     "Only list the runs, and how far each is."
     retry: Flag = False
-    "Also do runs again that failed before."
+    "Also retry runs that failed before."
     download: Flag = False
     "Fetch missing data from its official place."

@@ -15,13 +15,13 @@ from prunus.cli.options import Flag
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
-    from prunus.report.comparison import Comparison
-    from prunus.report.runs import Found
+    from prunus.report.model import Comparison
+    from prunus.report.records import ReportData
 
 SECONDS = 3.0
 """Between two looks at a folder that is watched, at least."""
 _PAUSE = 3
-"""How much longer than the work it is: the cores are for the runs."""
+"""How many times longer than the work it is: the cores are for the runs."""
 _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
 
 
@@ -30,6 +30,8 @@ _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
 class Files:
     """Files to write beside the page."""
 
+    json: Path | None = None
+    "Also write every subnetwork, with its raw values, as one JSON file to commit or show again."
     csv: Path | None = None
     "Also write the table of selections as CSV."
     parquet: Path | None = None
@@ -45,7 +47,7 @@ class Files:
 
 
 def report(
-    folder: Path,
+    runs: Path,
     *,
     out: Path | None = None,
     files: Files = Files(),  # noqa: B008 (frozen)
@@ -53,37 +55,46 @@ def report(
 ) -> None:
     """Show what the runs below a folder have found: the paper's selections, and a page of plots.
 
-    Works at any time, on a sweep or on any folder of runs, finished or not.
+    Works at any time, on a sweep or on any folder of runs, finished or not; and on a file that
+    --json wrote.
 
     Parameters
     ----------
-    folder
-        A sweep's folder, or any folder with runs below it.
+    runs
+        A sweep's folder, or any folder with runs below it; or a file of --json.
     out
-        Folder for report.html and the plots (default: the same folder).
+        Folder for report.html and the plots (default: that folder, or the one of the file).
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
-    if folder.exists() and not folder.is_dir():
-        raise SettingError(f"{folder} is a file: give the folder that has runs below it")
-    out = folder if out is None else out
+    if runs.is_file():
+        _from_file(runs, out or runs.parent, files, watch=watch)
+    elif watch:
+        _watch(runs, out or runs, files)
+    elif not runs.exists():
+        raise SettingError(f"there is no folder {runs}: give one with runs below it")
+    else:
+        found = _read(runs)
+        if not found.runs:
+            raise SettingError(
+                f"no runs with settings.yaml below {runs}: prunus train, search, prune, retrain "
+                "and sweep make them"
+            )
+        print(make_report(found, runs.resolve().name, out or runs, files))
+
+
+def _from_file(file: Path, out: Path, files: Files, *, watch: bool) -> None:
+    from prunus.report.file import read_report
+
     if watch:
-        _watch(folder, out, files)
-        return
-    if not folder.exists():
-        raise SettingError(f"there is no folder {folder}: give one with runs below it")
-    found = _read(folder)
-    if not found.runs:
-        raise SettingError(
-            f"no runs with settings.yaml below {folder}: prunus train, search, prune, retrain and "
-            "sweep make them"
-        )
-    print(make_report(found, folder, out, files))
+        raise SettingError(f"{file} is a file, which does not change: --watch is for folders")
+    content = read_report(file)
+    print(make_report(content.data, content.name, out, files))
 
 
 def _watch(folder: Path, out: Path, files: Files) -> None:
     before: object = None
-    shown = ""
+    shown, name = "", folder.resolve().name
     pause = SECONDS
     try:
         while True:
@@ -91,7 +102,7 @@ def _watch(folder: Path, out: Path, files: Files) -> None:
             if now != before:
                 before, began = now, time.monotonic()
                 found = _read(folder)
-                made = make_report(found, folder, out, files, watching=True) if found.runs else ""
+                made = make_report(found, name, out, files, watching=True) if found.runs else ""
                 text = made or f"No runs below {folder} yet."
                 if text != shown:  # curves change with every epoch, tables do not
                     print(text, flush=True)
@@ -115,62 +126,64 @@ def _versions(folder: Path) -> dict[Path, int]:
     return versions
 
 
-def _read(folder: Path) -> Found:
-    from prunus.report.runs import read_runs
+def _read(folder: Path) -> ReportData:
+    from prunus.report.records import read_runs
 
     return read_runs(folder)
 
 
 def make_report(
-    found: Found, folder: Path, out: Path, files: Files, *, watching: bool = False
+    found: ReportData, name: str, out: Path, files: Files, *, watching: bool = False
 ) -> str:
     """Write everything; the tables, and what was written, as text."""
+    from prunus.files import write_atomically
     from prunus.report import export
-    from prunus.report.comparison import comparisons
-    from prunus.report.run_page import report_page
-    from prunus_runtime.atomic import write_atomically
+    from prunus.report.file import write_report
+    from prunus.report.model import comparisons
+    from prunus.report.page import report_page
 
-    reports = comparisons(found.records)
-    text = [*(sweep.state for sweep in found.sweeps), *_tables(reports)]
+    made = comparisons(found.records)
+    text = [*(sweep.state for sweep in found.sweeps), *_tables(made)]
     for path, write in (
         (files.csv, export.write_csv),
         (files.parquet, export.write_parquet),
         (files.latex, export.write_latex),
     ):
         if path is not None:
-            text.append(f"Table: {write(path, reports)}")
-    text += [f"Plot: {path}" for path in _plots(reports, out, files)]
+            text.append(f"Table: {write(path, made)}")
+    if files.json is not None:
+        text.append(f"Results: {write_report(files.json, name, found)}")
+    text += [f"Plot: {path}" for path in _plots(made, out, files)]
     live = watching and not found.over
-    page = report_page(folder.resolve().name, found, reports, live=live)
+    page = report_page(name, found, made, live=live)
     text.append(f"Page: {write_atomically(out / 'report.html', page)}")
     return "\n".join(text)
 
 
-def _tables(reports: list[Comparison]) -> Iterator[str]:
+def _tables(made: list[Comparison]) -> Iterator[str]:
     from prunus.report.tables import cost_table, selection_table
-    from prunus.tables import text_table
 
-    for report in reports:
-        yield f"\n{report.title}\n"
-        for table in (selection_table(report), cost_table(report)):
+    for comparison in made:
+        yield f"\n{comparison.title}\n"
+        for table in (selection_table(comparison), cost_table(comparison)):
             if table.rows:
-                yield f"{text_table(table.header, table.rows, table.left)}\n"
+                yield f"{table}\n"
 
 
-def _plots(reports: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
+def _plots(made: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
     import vl_convert
 
-    from prunus.report.run_charts import accuracy_against_density, label_order
-    from prunus_runtime.atomic import write_atomically
+    from prunus.files import write_atomically
+    from prunus.report.charts import metric_against_density, series_order
 
     draw: dict[str, Callable[[Any], bytes | str]] = {
         "png": lambda chart: vl_convert.vegalite_to_png(chart, scale=2),
         "pdf": vl_convert.vegalite_to_pdf,
         "svg": vl_convert.vegalite_to_svg,
     }
-    for report in reports:
-        name = re.sub(r"[^\w.-]+", "-", report.title)
+    for comparison in made:
+        name = re.sub(r"[^\w.-]+", "-", f"{comparison.metric.name}-{comparison.title}")
         for kind in draw:
-            if getattr(files, kind) and report.lines:
-                chart = accuracy_against_density(report, label_order(reports)).to_dict()
-                yield write_atomically(out / f"accuracy-{name}.{kind}", draw[kind](chart))
+            if getattr(files, kind) and comparison.series:
+                chart = metric_against_density(comparison, series_order(made)).to_dict()
+                yield write_atomically(out / f"{name}.{kind}", draw[kind](chart))

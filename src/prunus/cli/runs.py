@@ -13,8 +13,9 @@ from prunus.cli.options import Flag
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
-    from prunus.search.bisection import Found
-    from prunus.search.settings import RunSettings
+    from prunus.runs.results import RunResults
+    from prunus.runs.settings import RunSettings
+    from prunus.sweeps import Bisection
 
 
 @Parameter(name="*")
@@ -53,7 +54,7 @@ class Common:
 def train(*, common: Common = Common()) -> None:  # noqa: B008 (frozen)
     """Train the dense network of a task: the baseline.
 
-    Run the same command again and it goes on where it was, or shows the results if it is done.
+    The same command resumes after an interruption, and shows the results once it is done.
     """
     _run("train", common)
 
@@ -103,7 +104,7 @@ def search(
         "whole_tickets": whole_tickets or None,
     }
     if rates_of is not None:
-        from prunus.search import rates_of as copied
+        from prunus.runs import rates_of as copied
 
         own["method"] |= {"name": method or "imp", "rate": copied(rates_of)}
     _run("search", common, own, target_density, bisect=bisect, at_once=at_once)
@@ -173,8 +174,9 @@ def _run(
 ) -> None:
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from prunus.search import execute, resolve
-    from prunus.search.settings_file import merge, only_given, overrides, read_settings
+    from prunus.cli.show import show_bisection, show_results
+    from prunus.runs import execute, resolve
+    from prunus.runs.settings_file import merge, only_given, overrides, read_settings
 
     wanted: dict[str, Any] = {}
     if densities and not bisect:
@@ -189,7 +191,7 @@ def _run(
     )
     if command == "search":
         _complete_rounds(given, bisect=bisect)
-    show = rank_zero_only(_show)
+    show = rank_zero_only(show_results)
     if bisect:
         if not densities or len(densities) != 1:
             raise SettingError("--bisect needs one --target-density to find")
@@ -197,7 +199,7 @@ def _run(
             command, given, densities[0], at_once, fetch_missing=common.download
         )
         show(results, settings.folder)
-        rank_zero_only(_show_trials)(found)
+        rank_zero_only(show_bisection)(found)
         return
     if at_once != 1:
         raise SettingError("--at-once is for --bisect; prunus sweep does many runs side by side")
@@ -206,7 +208,7 @@ def _run(
 
 
 def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
-    """Where rounds are not given: one for each density or rate, if these are."""
+    """If rounds are not given: one for each density or rate, where there are several."""
     method = given.get("method")
     for name in ("target_density", "rate"):
         value = method.get(name) if isinstance(method, Mapping) else None
@@ -223,9 +225,8 @@ def _bisect(
     at_once: int,
     *,
     fetch_missing: bool,
-) -> tuple[Found, RunSettings, dict[str, Any]]:
-    from prunus.search import bisect_runs
-    from prunus.search.sweep import LocalExecutor
+) -> tuple[Bisection, RunSettings, RunResults]:
+    from prunus.sweeps import LocalExecutor, bisect_runs
     from prunus.tables import percent
 
     if at_once == 1:
@@ -258,50 +259,3 @@ def _as_settings(common: Common) -> dict[str, Any]:
         "data_root": None if common.data is None else str(common.data),
         "out": None if common.out is None else str(common.out),
     }
-
-
-def _show(results: Mapping[str, Any], folder: Path) -> None:
-    from prunus.tables import percent, text_table
-
-    header = ["stage", "epochs", "kept", "validation", "test", "ticket"]
-    rows = [
-        [
-            stage["stage"],
-            str(stage["epochs"]),
-            percent(stage["density"]),
-            *(
-                percent(stage[name]) if name in stage else ""
-                for name in ("validation_accuracy", "test_accuracy")
-            ),
-            stage.get("ticket", ""),
-        ]
-        for stage in results["stages"]
-    ]
-    print(f"\n{text_table(header, rows)}")
-    if results.get("control"):
-        print(f"\nA control ({results['control']}), not the ticket itself.")
-    if results.get("epochs_before"):
-        before, after = results["epochs_before"], results["stages"][-1]["epochs"]
-        print(
-            f"\nThe ticket's weights are from epoch {before} of {before + after}: re-trained for "
-            f"the {after} that are left, to train no longer than the dense network."
-        )
-    if results.get("not_transferred"):
-        print("\nNot transferred, and so trained from random values:")
-        for name, why in results["not_transferred"].items():
-            print(f"  {name} ({why})")
-    print(f"\nRun: {folder}")
-
-
-def _show_trials(found: Found) -> None:
-    from prunus.tables import percent, text_table
-
-    rows = [[f"{t.mask_init:g}", percent(t.density)] for t in found.trials]
-    print(f"\nBisection for {percent(found.target_density)}:")
-    print(text_table(["mask init", "kept"], rows))
-    print(f"Shown above: the nearest, with mask init {found.best.mask_init:g}.")
-    if not found.near_enough:
-        print(
-            f"That is {percent(found.error)} off: the density jumps there. More epochs may help; "
-            "cs with a budget (--target-density without --bisect) ends exactly there."
-        )

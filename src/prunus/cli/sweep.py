@@ -1,4 +1,4 @@
-"""`prunus sweep`: all runs of a recipe."""
+"""`prunus sweep`: all runs of an experiment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prunus.cli.options import Doing
+from prunus.cli.options import SweepOptions
 from prunus.errors import PrunusError, SettingError
 
 if TYPE_CHECKING:
-    from prunus.search.sweep import Progress, SweepRecipe
+    from prunus.sweeps import Experiment, RunState
 
 
 class SweepFailedError(PrunusError, RuntimeError):
@@ -20,64 +20,69 @@ class SweepFailedError(PrunusError, RuntimeError):
 
 
 def sweep(
-    recipe: Path,
+    experiment: Path,
     *,
     scale: str | None = None,
-    doing: Doing = Doing(),  # noqa: B008 (frozen)
+    options: SweepOptions = SweepOptions(),  # noqa: B008 (frozen)
 ) -> None:
-    """Do all runs that a recipe describes, side by side.
+    """Do all runs that an experiment describes, side by side.
 
-    Run the same command again and it goes on where it was; finished runs are not repeated. Runs
-    that failed are tried again with --retry only. The exit status is 1 if any has failed.
+    The same command resumes after an interruption; finished runs are not repeated. Runs that failed
+    are tried again with --retry only. The exit status is 1 if any has failed.
 
     Parameters
     ----------
-    recipe
-        A YAML file; see docs/sweeps.md.
+    experiment
+        A YAML file (see docs/sweeps.md), or the name of one that comes with Prunus: comparison, ...
     scale
-        One of the recipe's scales: smoke, cpu, paper, ...
+        One of the experiment's scales: smoke, cpu, paper, ...
     """
-    from prunus.search.sweep import read_recipe
+    from prunus.sweeps.experiment import experiment_names, named_experiment, read_experiment
 
-    chosen = read_recipe(recipe).at_scale(scale)
-    do_runs(chosen, doing.out or folder_for(chosen, scale), doing)
-
-
-def folder_for(recipe: SweepRecipe, scale: str | None) -> Path:
-    """Where a sweep goes unless somebody says otherwise."""
-    return Path("runs") / (recipe.name if scale is None else f"{recipe.name}-{scale}")
+    ours = str(experiment) in experiment_names() and not experiment.exists()
+    whole = named_experiment(str(experiment)) if ours else read_experiment(experiment)
+    chosen = whole.at_scale(scale)
+    do_runs(chosen, options.out or folder_for(chosen, scale), options)
 
 
-def do_runs(recipe: SweepRecipe, out: Path, doing: Doing) -> None:
-    """Do the runs of a recipe, or list them; raises `SweepFailedError` if not all are finished."""
-    from prunus.search.sweep import LocalExecutor, dask_executor, make_plan, run_sweep
-    from prunus.search.sweep import survey as look
-    from prunus.search.sweep.display import Display
-    from prunus.search.sweep.sweeping import sweep_file
+def folder_for(experiment: Experiment, scale: str | None) -> Path:
+    """Where a sweep goes unless --out says otherwise."""
+    return Path("runs") / (experiment.name if scale is None else f"{experiment.name}-{scale}")
 
-    if doing.cluster is not None and doing.workers is not None:
+
+def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> None:
+    """Do or list the runs; raises `SweepFailedError` if not all are finished in the end."""
+    from prunus.runs.settings_file import merge
+    from prunus.sweeps import LocalExecutor, dask_executor, make_plan, run_sweep, survey
+    from prunus.sweeps.display import Display
+    from prunus.sweeps.scheduler import sweep_file
+
+    if options.cluster is not None and options.workers is not None:
         raise SettingError("--workers are processes on this machine: leave out, or --cluster")
-    plan = make_plan(recipe, out, fetch_missing=doing.download)
-    if doing.dry_run:
-        _list(look(plan, sweep_file(recipe, out).failures()))
+    if options.data is not None:
+        settings = merge(experiment.settings, {"data_root": str(options.data)})
+        experiment = experiment.model_copy(update={"settings": settings})
+    plan = make_plan(experiment, out, fetch_missing=options.download)
+    if options.dry_run:
+        _list(survey(plan, sweep_file(experiment, out).failures()))
         return
     with (
-        LocalExecutor(doing.workers, threads=doing.threads, logs=out / "logs")
-        if doing.cluster is None
-        else dask_executor(doing.cluster, recipe.resources)
+        LocalExecutor(options.workers, threads=options.threads, logs=out / "logs")
+        if options.cluster is None
+        else dask_executor(options.cluster, experiment.resources)
     ) as executor:
         runs = run_sweep(
-            *(recipe, out, executor),
+            *(experiment, out, executor),
             plan=plan,
-            threads=doing.threads,
-            retry=doing.retry,
+            threads=options.threads,
+            retry=options.retry,
             display=Display(),
         )
     _summarise(runs, out)
 
 
-def _list(runs: Sequence[Progress]) -> None:
-    from prunus.search.sweep.watch import describe
+def _list(runs: Sequence[RunState]) -> None:
+    from prunus.sweeps.display import describe
     from prunus.tables import text_table
 
     rows = []
@@ -89,8 +94,8 @@ def _list(runs: Sequence[Progress]) -> None:
     print(f"\n{len(runs)} runs, {finished} of them finished.")
 
 
-def _summarise(runs: Sequence[Progress], out: Path) -> None:
-    from prunus.search.sweep.watch import describe
+def _summarise(runs: Sequence[RunState], out: Path) -> None:
+    from prunus.sweeps.display import describe
 
     failed = [run for run in runs if run.status == "failed"]
     finished = sum(run.status == "finished" for run in runs)
@@ -105,5 +110,5 @@ def _summarise(runs: Sequence[Progress], out: Path) -> None:
         )
     if waiting:
         raise SweepFailedError(
-            f"{waiting} runs were stopped or lost their workers; the same command goes on with them"
+            f"{waiting} runs were stopped or lost their workers; the same command resumes them"
         )

@@ -27,6 +27,19 @@ def plain_copy(model: nn.Module) -> nn.Module:
     return strip(copy).to("cpu", torch.float32).eval()
 
 
+def as_input(example: Tensor) -> Tensor:
+    """A batch as a network on the CPU takes it: float32, unless it is of whole numbers."""
+    example = example.detach().cpu()
+    return example.float() if example.is_floating_point() else example
+
+
+def inputs_like(example: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """A random batch for the same network: normal numbers, or samples of `example` if whole."""
+    if example.is_floating_point():
+        return torch.randn(count, *example.shape[1:], generator=generator)
+    return example[torch.randint(len(example), (count,), generator=generator)]
+
+
 def capture(model: nn.Module, example_input: Tensor) -> Graph:
     """The graph of `model` as it computes in evaluation mode; `model` stays as it is.
 
@@ -42,6 +55,10 @@ def capture(model: nn.Module, example_input: Tensor) -> Graph:
                 if isinstance(example_input, Tensor)
                 else f"this is a {type(example_input).__name__}"
             )
+        )
+    if not example_input.is_floating_point():
+        raise DeployError(
+            f"the runtime takes float32 inputs, and this network takes {example_input.dtype}"
         )
     plain = plain_copy(model)
     # Batches of one are special to torch.export: with two, all sizes are alike.
@@ -68,7 +85,7 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
 
 
 class _Walk:
-    """Goes through the nodes of an exported program and writes down operations.
+    """Translates the nodes of an exported program to operations.
 
     Every node is a tensor that does not depend on the input, or the name of a value that does, or a
     list of these.

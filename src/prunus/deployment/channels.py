@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from prunus.deployment.constants import Flags, Known, reads
+from prunus.deployment.constants import Known
 from prunus_runtime.graph import Graph, Operation
+from prunus_runtime.operation import Flags
+from prunus_runtime.ops import kind_of
 
 Keep = dict[str, Flags]
 
@@ -32,7 +32,9 @@ def needed_channels(graph: Graph, known: Mapping[str, Known]) -> Keep:
         groups = _Groups(known)
         for operation in graph.operations:
             if needed[operation.output].any() and not is_constant(graph, operation, known, needed):
-                _join(groups, operation, known)
+                shapes = [known[name].shape for name in operation.inputs]
+                for channel, name, other in kind_of(operation).tied(operation, shapes):
+                    groups.join(operation.output, channel, name, other)
         if not groups.spread(needed):
             return needed
 
@@ -56,41 +58,10 @@ def _mark_backwards(graph: Graph, known: Mapping[str, Known], needed: Keep) -> N
         wanted = needed[operation.output]
         if not wanted.any() or is_constant(graph, operation, known, needed):
             continue
-        if operation.kind in ("conv", "linear"):
-            read = wanted @ reads(operation)
-            needed[operation.inputs[0]] |= read | (not read.any())
-        elif operation.kind == "softmax" or _strided(operation):
-            needed[operation.inputs[0]][:] = True
-        else:
-            for name, sources in zip(operation.inputs, _sources(operation, known), strict=True):
-                used = sources[wanted]
-                needed[name][used[used >= 0]] = True
-
-
-def _strided(operation: Operation) -> bool:
-    return operation.kind == "slice" and operation.attributes["step"][0] != 1
-
-
-def _sources(operation: Operation, known: Mapping[str, Known]) -> list[NDArray[Any]]:
-    """For each input: the channel of it that each channel of the output is made of, or -1."""
-    counts = [len(known[name].channels) for name in operation.inputs]
-    same = np.arange(counts[0])
-    if operation.kind == "concatenate":
-        ends = np.cumsum(counts)
-        sources = []
-        for count, end in zip(counts, ends, strict=True):
-            source = np.full(ends[-1], -1)
-            source[end - count : end] = np.arange(count)
-            sources.append(source)
-        return sources
-    if operation.kind == "flatten":
-        return [np.repeat(same, known[operation.inputs[0]].content[0, 0].numel())]
-    if operation.kind == "slice":
-        a = operation.attributes
-        return [same[a["start"][0] : a["stop"][0] : a["step"][0]]]
-    if operation.kind == "pad":
-        return [np.pad(same, tuple(operation.attributes["channels"]), constant_values=-1)]
-    return [same] * len(operation.inputs)
+        shapes = [known[name].shape for name in operation.inputs]
+        read = kind_of(operation).needs(operation, wanted, shapes)
+        for name, channels in zip(operation.inputs, read, strict=True):
+            needed[name] |= channels
 
 
 class _Groups:
@@ -123,26 +94,6 @@ class _Groups:
         return bool((after != flat).any())
 
 
-def _join(groups: _Groups, operation: Operation, known: Mapping[str, Known]) -> None:
-    output = operation.output
-    if operation.kind in ("conv", "linear"):
-        count = operation.attributes.get("groups", 1)
-        if count > 1:
-            for name in (operation.inputs[0], output):
-                size = len(known[name].channels) // count
-                for channel in range(size * count):
-                    groups.join(output, channel // size * _size(operation), name, channel)
-        return
-    for name, sources in zip(operation.inputs, _sources(operation, known), strict=True):
-        for channel, source in enumerate(sources.tolist()):
-            if source >= 0:
-                groups.join(output, channel, name, source)
-
-
-def _size(grouped: Operation) -> int:
-    return len(grouped.tensors["weight"]) // int(grouped.attributes["groups"])
-
-
 def without_channels(graph: Graph, keep: Keep) -> Graph:
     """The graph with only the channels to keep; values without any are gone."""
     operations: list[Operation] = []
@@ -151,43 +102,12 @@ def without_channels(graph: Graph, keep: Keep) -> Graph:
         if not keep[operation.output].any():
             continue
         inputs = tuple(n for n in operation.inputs if keep[n].any())
-        smaller = _smaller(replace(operation, inputs=inputs), keep)
+        smaller = kind_of(operation).narrowed(operation, keep[inputs[0]], keep[operation.output])
         smaller = replace(smaller, inputs=tuple(names.get(n, n) for n in inputs))
         whole = smaller.inputs == (graph.input,) and operation.output == graph.output
-        if _does_nothing(smaller) and not whole:
+        if kind_of(smaller).is_identity(smaller) and not whole:
             names[operation.output] = smaller.inputs[0]
         else:
             operations.append(smaller)
     output = names.get(graph.output, graph.output)
     return replace(graph, operations=tuple(operations), output=output)
-
-
-def _smaller(operation: Operation, keep: Keep) -> Operation:
-    before, after = keep[operation.inputs[0]], keep[operation.output]
-    tensors, attributes = dict(operation.tensors), dict(operation.attributes)
-    for name, tensor in tensors.items():
-        tensors[name] = tensor[after]
-    if operation.kind == "linear" or attributes.get("groups") == 1:
-        tensors["weight"] = tensors["weight"][:, before]
-    elif operation.kind == "conv":
-        attributes["groups"] = int(after[:: _size(operation)].sum())
-    elif operation.kind == "pad":
-        front, back = attributes["channels"]
-        end = len(after) - back
-        attributes["channels"] = [int(after[:front].sum()), int(after[end:].sum())]
-    elif operation.kind == "slice" and not _strided(operation):
-        bounds = {k: list(attributes[k]) for k in ("start", "stop")}
-        for bound in bounds.values():
-            bound[0] = int(before[: bound[0]].sum())
-        attributes |= bounds
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    return replace(operation, tensors=tensors, attributes=attributes)
-
-
-def _does_nothing(operation: Operation) -> bool:
-    a = operation.attributes
-    if operation.kind == "concatenate":
-        return len(operation.inputs) == 1
-    if operation.kind == "pad":
-        return not any(a["channels"]) and not any(a["padding"])
-    return False

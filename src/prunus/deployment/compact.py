@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from prunus.deployment.channels import SOURCE, Keep, is_constant, needed_channels, without_channels
-from prunus.deployment.constants import Known, known_values, of_channels, uniform
+from prunus.deployment.constants import Known, known_values, uniform
 from prunus.deployment.fold import fold
 from prunus_runtime.graph import Array, Graph, Operation
+from prunus_runtime.operation import Flags
+from prunus_runtime.ops import kind_of
+from prunus_runtime.ops.conv import PIXELWISE
 
 
 def compact(graph: Graph) -> Graph:
@@ -24,10 +27,11 @@ def compact(graph: Graph) -> Graph:
     reading convolution if that has no more numbers than the weights which it replaces, and stays
     where it is otherwise. The shapes of input and output do not change.
     """
-    before: Any = None
-    while before != (before := _signature(graph)):
-        graph = _smaller(fold(graph))
-    return graph
+    while True:
+        smaller = _smaller(fold(graph))
+        if _signature(smaller) == _signature(graph):
+            return smaller
+        graph = smaller
 
 
 def _smaller(graph: Graph) -> Graph:
@@ -54,31 +58,29 @@ def _signature(graph: Graph) -> Any:
 def _absorbed(operation: Operation, known: Mapping[str, Known]) -> Operation:
     """The operation with constants of its inputs inside its own tensors."""
     value = known[operation.inputs[0]]
-    if operation.kind in ("conv", "linear"):
+    if operation.is_layer:
         return _absorbed_in_layer(operation, value, known[operation.output].content)
-    if operation.kind in ("add", "multiply"):
+    tensor = kind_of(operation).constant_operand
+    if tensor is not None:
         other = known[operation.inputs[1]]
-        if value.channels.all() and value.content.shape == other.content.shape:
-            return _as_affine(operation, operation.inputs[1], value)
+        if value.channels.all() and value.shape == other.shape:
+            return _as_affine(operation, operation.inputs[1], tensor, value)
         if other.channels.all():
-            return _as_affine(operation, operation.inputs[0], other)
+            return _as_affine(operation, operation.inputs[0], tensor, other)
     return operation
 
 
-def _as_affine(operation: Operation, variable: str, constant: Known) -> Operation:
+def _as_affine(operation: Operation, variable: str, tensor: str, constant: Known) -> Operation:
     if not uniform(constant.content).all():
         return operation
-    name = "shift" if operation.kind == "add" else "scale"
-    numbers = (
-        constant.content[0].flatten(1)[:, 0] if constant.content.ndim > 2 else constant.content[0]
-    )
-    return replace(operation, kind="affine", inputs=(variable,), tensors={name: _array(numbers)})
+    numbers = constant.content[0].reshape(len(constant.channels), -1)[:, 0]
+    return replace(operation, kind="affine", inputs=(variable,), tensors={tensor: _array(numbers)})
 
 
 def _absorbed_in_layer(layer: Operation, value: Known, total: Tensor) -> Operation:
     """`total` is what the layer puts out if all that is unknown of its input were zero."""
     weight = layer.tensors["weight"]
-    replaced = of_channels(layer, value.channels) & (weight != 0)
+    replaced = _reading(layer, value.channels) & (weight != 0)
     if not replaced.any():
         return layer
     bias, plane = bias_and_plane(total)
@@ -86,13 +88,21 @@ def _absorbed_in_layer(layer: Operation, value: Known, total: Tensor) -> Operati
         replaced
     ) + np.count_nonzero(layer.tensors.get("plane", 0)):
         # Too many numbers: only what multiplies zeros goes.
-        zero = value.channels & (value.content[0].flatten(1) == 0).all(1).numpy()
-        tensors = {"weight": np.where(of_channels(layer, zero), np.float32(0), weight)}
+        tensors = {"weight": np.where(_reading(layer, value.zero), np.float32(0), weight)}
         return replace(layer, tensors={**layer.tensors, **tensors})
     tensors = {"weight": np.where(replaced, np.float32(0), weight), "bias": bias}
     if plane is not None:
         tensors["plane"] = plane
     return replace(layer, tensors=tensors)
+
+
+def _reading(layer: Operation, channels: Flags) -> Flags:
+    """Of each weight of `layer`: whether it reads one of `channels`."""
+    weight, groups = layer.tensors["weight"], layer.attributes.get("groups", 1)
+    per_group = channels.reshape(groups, weight.shape[1])
+    chosen = np.repeat(per_group, weight.shape[0] // groups, axis=0)
+    shape = (*chosen.shape, *[1] * (weight.ndim - 2))
+    return np.broadcast_to(chosen.reshape(shape), weight.shape)
 
 
 def bias_and_plane(total: Tensor) -> tuple[Array, Array | None]:
@@ -132,8 +142,7 @@ def _settled(
     tensors = {"weight": np.zeros((count, channels, 1, 1), np.float32), "bias": bias}
     if plane is not None:
         tensors["plane"] = plane
-    pixelwise = {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1], "groups": 1}
-    return [*steps, Operation("conv", inputs, output, pixelwise, tensors, operation.layer)]
+    return [*steps, Operation("conv", inputs, output, PIXELWISE, tensors, operation.layer)]
 
 
 def _array(tensor: Tensor) -> Array:

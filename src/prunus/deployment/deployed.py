@@ -12,16 +12,15 @@ import torch
 from torch import Tensor, nn
 
 import prunus_runtime
-from prunus.deployment.capture import capture, plain_copy
+from prunus.deployment.capture import as_input, capture, plain_copy
 from prunus.deployment.compact import compact
 from prunus.deployment.module import to_module
 from prunus.deployment.report import Report, make_report
 from prunus.errors import DeployError
 from prunus.gates import gated_parameters, strip
 from prunus.masks import Mask
-from prunus.ticket import Ticket
+from prunus.tickets.ticket import Ticket
 from prunus_runtime.graph import Graph
-from prunus_runtime.shapes import shapes
 
 Store = Literal["fp32", "fp16", "int8"]
 
@@ -46,7 +45,7 @@ def deploy(
     module: `deployed.fallback` says why.
     """
     plain = _with_ticket(model, ticket, weights)
-    example = example_input.detach().to("cpu", torch.float32)
+    example = as_input(example_input)
     try:
         captured = capture(plain, example)
     except DeployError as error:
@@ -83,9 +82,10 @@ def _with_ticket(
 class Deployed:
     """A deployed network: call it, save it, ask for its report.
 
-    `module` is the compacted network as a plain PyTorch module (the stripped one where the model
-    could not be captured), `graph` the same as data, `backend` what runs it, and `fallback` the
-    reason if that is PyTorch instead of the runtime.
+    `plain` is the network that was deployed, as a plain PyTorch module with its zeros stored.
+    `module` is the compacted network as a module (`plain` where the model could not be captured),
+    `graph` the same as data, `backend` what runs it, and `fallback` the reason if that is PyTorch
+    instead of the runtime.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Deployed:
         fallback: str = "",
         threads: int | None = None,
     ) -> None:
-        self.dense = plain
+        self.plain = plain
         self.example_input = example_input
         self.captured = captured
         self.fallback = fallback
@@ -107,7 +107,6 @@ class Deployed:
         self._runtime: prunus_runtime.Deployed | None = None
         if captured is not None:
             self.graph = compact(captured)
-            shapes(self.graph)
             self.module = to_module(self.graph)
             self._start(self.graph)
 
@@ -126,7 +125,7 @@ class Deployed:
         return "torch" if self._runtime is None else self._runtime.backend
 
     def __call__(self, x: Any) -> Any:
-        """The output for a float32 batch; a numpy array for numpy, a torch tensor for torch."""
+        """The output for a batch; a numpy array for numpy, a torch tensor for torch."""
         if self._runtime is not None:
             return self._runtime(x)
         with torch.no_grad():
@@ -149,7 +148,7 @@ class Deployed:
             raise DeployError(f"there is no graph to store: {self.fallback}")
         content = prunus_runtime.file.encode(self.graph, store)
         again = prunus_runtime.file.decode(content)
-        return Deployed(self.dense, self.example_input, again, threads=self.threads)
+        return Deployed(self.plain, self.example_input, again, threads=self.threads)
 
     def report(self, *, speed: bool = True) -> Report:
         """What happened to the network; with `speed`, also measured times (some seconds)."""

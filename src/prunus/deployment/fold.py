@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from prunus_runtime.graph import Array, Graph, Operation
-
-_LAYERS = ("conv", "linear")
+from prunus_runtime.ops import kind_of
+from prunus_runtime.ops.affine import scale_and_shift
 
 
 def fold(graph: Graph) -> Graph:
@@ -32,26 +32,29 @@ def _fold_one(graph: Graph) -> Graph | None:
     readers[graph.output] += 1
     for operation in graph.operations:
         whole = operation.inputs[0] == graph.input and operation.output == graph.output
-        if operation.kind == "affine" and _does_nothing(operation) and not whole:
-            return renamed(graph, operation, operation.inputs[0])
+        if _is_affine(operation) and kind_of(operation).is_identity(operation) and not whole:
+            return _renamed(graph, operation, operation.inputs[0])
         before = makers.get(operation.inputs[0])
         if before is None:
             continue
         alone = readers[before.output] == 1
-        if operation.kind == "affine" and before.kind in (*_LAYERS, "affine") and alone:
+        if alone and _is_affine(operation) and (before.is_layer or _is_affine(before)):
             return _merged(graph, before, operation, _after(before, operation))
-        if before.kind == "affine" and operation.kind in _LAYERS and alone:
+        if alone and _is_affine(before) and operation.is_layer:
             scale, shift = scale_and_shift(before)
             if not np.any(shift) or not any(operation.attributes.get("padding", ())):
                 return _merged(graph, before, operation, _into(scale, shift, operation))
     return None
 
 
+def _is_affine(operation: Operation) -> bool:
+    return operation.kind == "affine"
+
+
 def _merged(graph: Graph, first: Operation, second: Operation, tensors: dict[str, Any]) -> Graph:
     """`first` and then `second` as one operation: the one with weights, with these tensors."""
-    kept = second if second.kind in _LAYERS else first
     merged = replace(
-        kept,
+        second if second.is_layer else first,
         inputs=first.inputs,
         output=second.output,
         tensors={name: _array(tensor) for name, tensor in tensors.items()},
@@ -63,13 +66,13 @@ def _merged(graph: Graph, first: Operation, second: Operation, tensors: dict[str
 def _after(layer: Operation, affine: Operation) -> dict[str, Any]:
     """The tensors of `layer` with what `affine` does to its output."""
     scale, shift = scale_and_shift(affine)
-    if layer.kind == "affine":
+    if _is_affine(layer):
         first_scale, first_shift = scale_and_shift(layer)
         return {"scale": first_scale * scale, "shift": first_shift * scale + shift}
     weight = layer.tensors["weight"].astype(np.float64)
-    tensors = dict(layer.tensors)
+    tensors: dict[str, Any] = dict(layer.tensors)
     tensors["weight"] = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
-    tensors["bias"] = bias_of(layer) * scale + shift
+    tensors["bias"] = _bias_of(layer) * scale + shift
     if "plane" in tensors:
         tensors["plane"] = tensors["plane"] * scale[:, None, None]
     return tensors
@@ -85,11 +88,11 @@ def _into(scale: Any, shift: Any, layer: Operation) -> dict[str, Any]:
     return {
         **layer.tensors,
         "weight": (grouped * scale.reshape(of_channels)).reshape(weight.shape),
-        "bias": bias_of(layer) + added.reshape(-1),
+        "bias": _bias_of(layer) + added.reshape(-1),
     }
 
 
-def renamed(graph: Graph, removed: Operation, value: str) -> Graph:
+def _renamed(graph: Graph, removed: Operation, value: str) -> Graph:
     """The graph without `removed`, whose readers read `value` instead."""
     operations = [
         replace(o, inputs=tuple(value if i == removed.output else i for i in o.inputs))
@@ -100,25 +103,11 @@ def renamed(graph: Graph, removed: Operation, value: str) -> Graph:
     return replace(graph, operations=tuple(operations), output=output)
 
 
-def scale_and_shift(affine: Operation) -> tuple[Any, Any]:
-    """Both in float64, also where one is absent."""
-    tensors = {name: tensor.astype(np.float64) for name, tensor in affine.tensors.items()}
-    scale, shift = tensors.get("scale"), tensors.get("shift")
-    if scale is None:
-        scale = np.ones_like(shift) if shift is not None else np.ones(1)
-    return scale, np.zeros_like(scale) if shift is None else shift
-
-
-def bias_of(layer: Operation) -> Any:
+def _bias_of(layer: Operation) -> Any:
     """In float64; zeros if it has none."""
     if "bias" in layer.tensors:
         return layer.tensors["bias"].astype(np.float64)
     return np.zeros(layer.tensors["weight"].shape[0])
-
-
-def _does_nothing(affine: Operation) -> bool:
-    scale, shift = scale_and_shift(affine)
-    return bool(np.all(scale == 1) and not np.any(shift))
 
 
 def _array(tensor: Any) -> Array:

@@ -7,29 +7,29 @@ from collections.abc import Mapping
 
 from torch import Tensor, fx, nn
 
-from prunus.deployment.compute import compute, constants, padded, symmetric
+from prunus.deployment.operators import compute, tensors_of
+from prunus.deployment.operators.layers import to_layer
+from prunus.deployment.operators.walk import padded
 from prunus_runtime.graph import Graph, Operation
-from prunus_runtime.shapes import shapes as shapes_of
 
 
 def to_module(graph: Graph) -> nn.Module:
     """A module that computes what `graph` does, for evaluation.
 
     Convolutions and linear layers are `nn.Conv2d` and `nn.Linear` under the names that they had in
-    the model; everything else are functions and parameters. It has a `state_dict`, and can be
-    saved, exported and compiled as any other module.
+    the model; everything else is functions and parameters. It has a `state_dict`, and can be
+    saved, exported and compiled like any other module.
     """
-    shapes = shapes_of(graph)
     root = nn.Module()
     traced = fx.proxy.GraphAppendingTracer(fx.Graph())
     names = _names(graph)
     values = {graph.input: fx.Proxy(traced.graph.placeholder("x"), traced)}
     for operation, name in zip(graph.operations, names, strict=True):
         inputs = [values[value] for value in operation.inputs]
-        if operation.kind in ("conv", "linear"):
+        if operation.is_layer:
             values[operation.output] = _layer(root, traced, operation, name, inputs[0])
         else:
-            tensors = constants(operation, shapes[operation.inputs[0]])
+            tensors = tensors_of(operation, graph.shapes[operation.inputs[0]])
             used = _parameters(root, traced, name, tensors)
             values[operation.output] = compute(operation, inputs, used)
     traced.graph.output(values[graph.output].node)
@@ -43,28 +43,11 @@ def _layer(
     name: str,
     x: fx.Proxy,
 ) -> fx.Proxy:
-    a, tensors = operation.attributes, constants(operation, ())
-    weight, bias = tensors["weight"], tensors.get("bias")
-    layer: nn.Module
-    if operation.kind == "linear":
-        layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
-    else:
-        padding = a["padding"]
-        if not symmetric(padding):
-            x, padding = padded(x, padding), [0, 0]
-        layer = nn.Conv2d(
-            weight.shape[1] * a["groups"],
-            weight.shape[0],
-            tuple(weight.shape[2:]),  # type: ignore[arg-type]
-            stride=tuple(a["stride"]),
-            padding=tuple(padding[:2]),
-            dilation=tuple(a["dilation"]),
-            groups=a["groups"],
-            bias=bias is not None,
-        )
+    tensors = tensors_of(operation)
+    layer, padding = to_layer(operation)
     layer.load_state_dict({k: t for k, t in tensors.items() if k != "plane"})
     _add_submodule(root, name, layer)
-    y = fx.Proxy(traced.graph.call_module(name, (x.node,)), traced)
+    y = fx.Proxy(traced.graph.call_module(name, (padded(x, padding).node,)), traced)
     if "plane" not in tensors:
         return y
     plane = _parameters(root, traced, name, {"plane": tensors["plane"]})["plane"]

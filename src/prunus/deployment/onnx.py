@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from prunus.deployment.capture import plain_copy
+from prunus.deployment.capture import as_input, inputs_like, plain_copy
 from prunus.deployment.quiet import quiet
 from prunus.errors import DeployError
-from prunus_runtime.atomic import write_atomically
+from prunus.files import write_atomically
 
 _TOLERANCE = 1e-3
 """Of the output's largest value: what differs more was exported wrongly."""
@@ -37,7 +37,7 @@ def export_onnx(model: nn.Module, path: str | os.PathLike[str], example_input: T
 def encode_onnx(plain: nn.Module, example_input: Tensor) -> bytes:
     """A plain model, in evaluation mode, as the content of an ONNX file."""
     needed("onnx", "onnxscript")
-    example = torch.zeros(2, *example_input.shape[1:])
+    example = as_input(example_input).new_zeros((2, *example_input.shape[1:]))
     problems = []
     for export in (_exported, _traced):
         try:
@@ -106,9 +106,8 @@ def _traced(plain: nn.Module, example: Tensor) -> bytes:
 def _check(plain: nn.Module, content: bytes, example_input: Tensor) -> float:
     run = session(content)
     generator = torch.Generator().manual_seed(0)
-    shape = example_input.shape[1:]
-    inputs = [torch.randn(n, *shape, generator=generator) for n in (1, 3)]
-    inputs.append(example_input.detach().to("cpu", torch.float32))
+    example = as_input(example_input)
+    inputs = [*(inputs_like(example, n, generator) for n in (1, 3)), example]
     largest = 0.0
     with torch.no_grad():
         for x in inputs:

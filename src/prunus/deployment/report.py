@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import nn
 
 import prunus_runtime
+from prunus.deployment.capture import inputs_like
 from prunus.deployment.onnx import encode_onnx, session
 from prunus.deployment.timing import medians
 from prunus.tables import percent, text_table
@@ -50,24 +51,26 @@ class Layer:
 
 @dataclass(frozen=True)
 class Report:
-    """What happened, as data and (printed) as tables."""
+    """What happened, as data and (printed) as tables.
+
+    The plain network is the one that was deployed, in PyTorch, with its zeros stored: `plain_bytes`
+    is its size as safetensors, `file_bytes` that of the deployed file for each way to store
+    weights. `max_difference` is the largest from the plain network, over the example and random
+    inputs; its largest output there is `output_scale`. `milliseconds` are medians for one batch,
+    measured in turns.
+    """
 
     backend: str
     fallback: str
     before: Size | None
     after: Size | None
     layers: tuple[Layer, ...]
-    dense_bytes: int
-    """Of the dense network as safetensors."""
+    plain_bytes: int
     file_bytes: dict[str, int]
-    """Of the deployed file, for each way to store the weights."""
     max_difference: float
-    """From the dense network, over the example and random inputs."""
     output_scale: float
-    """The largest output of the dense network there."""
     batch: int
     milliseconds: dict[str, float]
-    """Medians for one batch, measured in turns."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -79,14 +82,14 @@ class Report:
             parts.append(f"Not with the sparse runtime: {self.fallback}")
         if self.before and self.after:
             parts += [_sizes(self.before, self.after), _layers(self.layers)]
-        files = [["dense safetensors", f"{self.dense_bytes:,}", ""]]
+        files = [["plain safetensors", f"{self.plain_bytes:,}", ""]]
         files += [
-            [f"deployed, {store}", f"{count:,}", f"{self.dense_bytes / count:.1f}x smaller"]
+            [f"deployed, {store}", f"{count:,}", f"{self.plain_bytes / count:.1f}x smaller"]
             for store, count in self.file_bytes.items()
         ]
         parts.append(text_table(["file", "bytes", ""], files))
         parts.append(
-            f"Largest difference from the dense network: {self.max_difference:.2e} "
+            f"Largest difference from the plain network: {self.max_difference:.2e} "
             f"(outputs up to {self.output_scale:.3g})"
         )
         if self.milliseconds:
@@ -101,7 +104,7 @@ class Report:
 
 
 def make_report(deployed: Deployed, *, speed: bool) -> Report:
-    """Measure a deployed network against the dense one."""
+    """Measure a deployed network against the plain one."""
     before = after = None
     layers: tuple[Layer, ...] = ()
     files: dict[str, int] = {}
@@ -118,7 +121,7 @@ def make_report(deployed: Deployed, *, speed: bool) -> Report:
         before,
         after,
         layers,
-        len(save({k: t.contiguous().clone() for k, t in deployed.dense.state_dict().items()})),
+        len(save({k: t.contiguous().clone() for k, t in deployed.plain.state_dict().items()})),
         files,
         difference,
         scale,
@@ -128,12 +131,11 @@ def make_report(deployed: Deployed, *, speed: bool) -> Report:
 
 
 def _difference(deployed: Deployed) -> tuple[float, float]:
-    generator = torch.Generator().manual_seed(0)
-    shape = deployed.example_input.shape[1:]
+    example, generator = deployed.example_input, torch.Generator().manual_seed(0)
     largest = scale = 0.0
-    for x in (deployed.example_input, torch.randn(8, *shape, generator=generator)):
+    for x in (example, inputs_like(example, 8, generator)):
         with torch.no_grad():
-            expected = deployed.dense(x).numpy()
+            expected = deployed.plain(x).numpy()
         found = deployed(x.numpy())
         largest = max(largest, float(np.abs(found - expected).max(initial=0.0)))
         scale = max(scale, float(np.abs(expected).max(initial=0.0)))
@@ -146,13 +148,13 @@ def _speed(deployed: Deployed) -> dict[str, float]:
     threads = deployed.threads or torch.get_num_threads()
     ways: dict[str, Callable[[], Any]] = {
         "deployed": lambda: deployed(array),
-        "torch eager, dense": lambda: _eager(deployed.dense, x),
+        "torch eager, plain": lambda: _eager(deployed.plain, x),
     }
-    if deployed.module is not deployed.dense:
+    if deployed.module is not deployed.plain:
         ways["torch eager, compacted"] = lambda: _eager(deployed.module, x)
     if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
-        run = session(encode_onnx(deployed.dense, x), threads)
-        ways["ONNX Runtime, dense"] = lambda: run(array)
+        run = session(encode_onnx(deployed.plain, x), threads)
+        ways["ONNX Runtime, plain"] = lambda: run(array)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -183,8 +185,8 @@ def _compare_layers(before: Measures, after: Measures) -> tuple[Layer, ...]:
 
 def _sizes(before: Size, after: Size) -> str:
     rows = [
-        ("dense", f"{before.parameters:,}", before.weights, before.macs),
-        ("dense, without zeros", "", before.kept_weights, before.kept_macs),
+        ("plain", f"{before.parameters:,}", before.weights, before.macs),
+        ("plain, without zeros", "", before.kept_weights, before.kept_macs),
         ("compacted", f"{after.parameters:,}", after.weights, after.macs),
         ("compacted, without zeros", "", after.kept_weights, after.kept_macs),
     ]

@@ -1,4 +1,4 @@
-"""Times several ways to do the same, in turns."""
+"""Times several ways to do the same thing, in turns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FEWEST_TURNS = 3
 def medians(ways: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Median seconds of a call of each way, measured for about `seconds` in all.
 
-    They take turns, so that a busy machine is unfair to none. A turn begins with a pause, in which
-    the threads of the way before stop looking out for work, and with calls that are not counted, in
-    which caches become warm and its own threads awake.
+    They take turns, so that a busy machine slows all of them alike. A turn begins with a pause, in
+    which the threads of the previous way stop waiting for work, and with calls that are not
+    counted, which warm the caches and wake its own threads.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():

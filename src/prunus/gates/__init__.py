@@ -16,6 +16,7 @@ from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
 from prunus.gates.fixed import FixedGate
 from prunus.gates.granularity import Granularity, Layout, layout
+from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
@@ -27,6 +28,7 @@ __all__ = [
     "FixedGate",
     "Gate",
     "Granularity",
+    "GrowingGate",
     "HardConcreteGate",
     "Layout",
     "ScalingGate",

@@ -30,7 +30,7 @@ class Gate(nn.Module):
         self.register_buffer("round_mask", None, persistent=False)
 
     def forward(self, w: Tensor) -> Tensor:
-        return masked(self.kept(w), self.mask()) if self.hard else self.soft(w)
+        return masked(self.effective(w), self.mask()) if self.hard else self.soft(w)
 
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""
@@ -46,7 +46,7 @@ class Gate(nn.Module):
         """The mask as the gate is now."""
         raise NotImplementedError
 
-    def kept(self, w: Tensor) -> Tensor:
+    def effective(self, w: Tensor) -> Tensor:
         """What a weight counts as when the binary mask keeps it."""
         return w if self.scale == 1.0 else w * self.scale
 

@@ -59,12 +59,12 @@ class HardConcreteGate(Gate):
     def decide(self) -> Tensor:
         return self.expected() > 0
 
-    def kept(self, w: Tensor) -> Tensor:
+    def effective(self, w: Tensor) -> Tensor:
         z = self.expected() if self.round_mask is None else self.committed
         return (z * w).to(w.dtype)
 
     def fold(self, w: Tensor) -> None:
-        w.copy_(self.kept(w))
+        w.copy_(self.effective(w))
         self.unscale()
 
     def unscale(self) -> None:

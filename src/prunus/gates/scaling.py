@@ -19,14 +19,14 @@ class ScalingGate(Gate):
     def soft(self, w: Tensor) -> Tensor:
         return (self.scaling * w).to(w.dtype)
 
-    def kept(self, w: Tensor) -> Tensor:
+    def effective(self, w: Tensor) -> Tensor:
         return self.soft(w)
 
     def decide(self) -> Tensor:
         return torch.ones_like(self.scaling, dtype=torch.bool)
 
     def fold(self, w: Tensor) -> None:
-        w.copy_(self.kept(w))
+        w.copy_(self.effective(w))
         self.unscale()
 
     def unscale(self) -> None:

@@ -33,7 +33,7 @@ class SoftThresholdGate(Gate):
     def soft(self, w: Tensor) -> Tensor:
         return _soft_threshold(w, self.threshold).to(w.dtype)
 
-    def kept(self, w: Tensor) -> Tensor:
+    def effective(self, w: Tensor) -> Tensor:
         # With a threshold of zero, the weight itself: the soft threshold has no gradient at w = 0.
         return torch.where(self.score.isneginf(), w, self.soft(w))
 
@@ -46,7 +46,7 @@ class SoftThresholdGate(Gate):
         return self.survivors
 
     def fold(self, w: Tensor) -> None:
-        w.copy_(self.kept(w))
+        w.copy_(self.effective(w))
         self.unscale()
 
     def unscale(self) -> None:

@@ -1,53 +1,36 @@
 """The sparsification methods, by the name that the command line and the results use."""
 
-from prunus.methods.amc import AMC
-from prunus.methods.base import Evaluate, Method
-from prunus.methods.cs import ContinuousSparsification
-from prunus.methods.dnw import DiscoveringNeuralWirings
-from prunus.methods.gmp import GradualMagnitudePruning
-from prunus.methods.imp import ContinuedMagnitudePruning, IterativeMagnitudePruning
-from prunus.methods.iss import IterativeStochasticSparsification
-from prunus.methods.l0 import L0Regularisation
-from prunus.methods.mp import MagnitudePruning
-from prunus.methods.netslim import NetworkSlimming
-from prunus.methods.random import RandomPruning
-from prunus.methods.seq_cs import SequentialSparsification
-from prunus.methods.soft_threshold import SoftThresholdReparameterisation
-from prunus.methods.statistics import LayerStatistics, Statistics
+from prunus.errors import SettingError
+from prunus.lookup import import_named, unknown
+from prunus.methods import builtin
+from prunus.methods.base import Method as Method
+from prunus.methods.builtin import *  # noqa: F403 (whatever is built in)
+from prunus.methods.common.statistics import LayerStatistics as LayerStatistics
+from prunus.methods.common.statistics import Statistics as Statistics
+from prunus.methods.hooks import Evaluate as Evaluate
+from prunus.methods.settings import Setting as Setting
+from prunus.methods.settings import describe_settings as describe_settings
 
 METHODS: dict[str, type[Method]] = {
-    ContinuousSparsification.name: ContinuousSparsification,
-    IterativeMagnitudePruning.name: IterativeMagnitudePruning,
-    ContinuedMagnitudePruning.name: ContinuedMagnitudePruning,
-    SequentialSparsification.name: SequentialSparsification,
-    MagnitudePruning.name: MagnitudePruning,
-    GradualMagnitudePruning.name: GradualMagnitudePruning,
-    RandomPruning.name: RandomPruning,
-    IterativeStochasticSparsification.name: IterativeStochasticSparsification,
-    NetworkSlimming.name: NetworkSlimming,
-    L0Regularisation.name: L0Regularisation,
-    SoftThresholdReparameterisation.name: SoftThresholdReparameterisation,
-    DiscoveringNeuralWirings.name: DiscoveringNeuralWirings,
-    AMC.name: AMC,
+    method.name: method
+    for method in vars(builtin).values()
+    if isinstance(method, type) and issubclass(method, Method)
 }
 
-__all__ = [
-    "AMC",
-    "METHODS",
-    "ContinuedMagnitudePruning",
-    "ContinuousSparsification",
-    "DiscoveringNeuralWirings",
-    "Evaluate",
-    "GradualMagnitudePruning",
-    "IterativeMagnitudePruning",
-    "IterativeStochasticSparsification",
-    "L0Regularisation",
-    "LayerStatistics",
-    "MagnitudePruning",
-    "Method",
-    "NetworkSlimming",
-    "RandomPruning",
-    "SequentialSparsification",
-    "SoftThresholdReparameterisation",
-    "Statistics",
-]
+
+def find_method(name: str) -> type[Method]:
+    """The method of that name, or the class that `package.module:Class` names.
+
+    Modules in the current folder are found too.
+    """
+    if ":" not in name:
+        if name not in METHODS:
+            raise unknown("method", name, METHODS)
+        return METHODS[name]
+    method = import_named(name, "class")
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise SettingError(
+            f"method={name!r} is not a class that extends prunus.Method: see CONTRIBUTING.md on "
+            "how to write one"
+        )
+    return method

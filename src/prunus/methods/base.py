@@ -1,86 +1,51 @@
-"""What every sparsification method has in common: its life on a model, from attaching to a ticket.
+"""The base of all methods: its life on a model, from attaching to a ticket.
 
 A method attaches gates to a model and is told of every training step and every end of a round.
-Subclasses say which gates, which penalty, and what happens at those moments; they know nothing of
-data, devices, files or the training loop.
+Subclasses define `Hooks`; they know nothing of data, devices, files or the training loop.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 from warnings import warn
 
 import torch
 from torch import Tensor, nn
 
 from prunus import gates as gating
-from prunus.errors import AttachError, PrunusWarning
-from prunus.gates import Gate
+from prunus.errors import AttachError, PrunusWarning, SettingError
 from prunus.gates.base import masked
 from prunus.masks import Mask
-from prunus.methods.checks import check
-from prunus.methods.statistics import Statistics, statistics
-from prunus.selection import Candidate, Select, choose
-from prunus.ticket import Manifest, Ticket
+from prunus.methods.common.statistics import Statistics, statistics
+from prunus.methods.hooks import Evaluate, G, Hooks
+from prunus.methods.lifecycle import LifeCycle, Moment
+from prunus.methods.settings import check
+from prunus.selection import choose
+from prunus.tickets.ticket import Manifest, Ticket
 
-Evaluate = Callable[[], float]
-"""The accuracy (or any score, higher is better) of the model as it is, on held-out data."""
 
+class Method(Hooks[G]):
+    """A sparsification algorithm at work on one model."""
 
-class Method(ABC):
-    """A sparsification algorithm at work on one model.
-
-    `steps` is the number of training steps in a round (`T`), `rewind_step` the step `k` of the
-    first round whose weights `w^(k)` become those of a ticket (0: the weights at attaching; None:
-    keep no copy), and `rewind` whether the weights go back to `w^(k)` between rounds. With
-    `freeze_weights` only the gates learn: the mask makes a network of random weights (supermask).
-    """
-
-    name: ClassVar[str]
-    """What the command line, the results and the tickets call this method."""
-
-    why_empty: ClassVar[str] = ""
-    """Ends the warning that nothing is left: what it means for this method, and what helps."""
-
-    added_settings: ClassVar[Mapping[str, object]] = {}
-    """Settings that a later version added, and the value at which all is as before: runs
-    that are older keep their folders."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        steps: int,
-        select: Select = "paper",
-        rewind_step: int | None = 0,
-        rewind: bool = False,
-        freeze_weights: bool = False,
-    ) -> None:
-        check(steps > 0, f"steps={steps}: a round needs at least one training step")
+    def __init__(self, model: nn.Module, **settings: Any) -> None:
+        self._take_settings(settings)
+        k, steps = self.rewind_step, self.steps
         check(
-            rewind_step is None or 0 <= rewind_step <= steps,
-            f"rewind_step={rewind_step} is not between 0 and the {steps} steps of a round",
+            k is None or 0 <= k <= steps,
+            f"rewind_step={k} is not between 0 and the {steps} steps of a round",
         )
-        check(
-            not rewind or rewind_step is not None,
-            "rewind=True needs a rewind_step to go back to; it is None",
-        )
+        can_rewind = k is not None or not self.rewinds
+        check(can_rewind, "rewind=True needs a rewind_step to go back to; it is None")
+        self.prepare()
         gating.check_attachable(model)
         self.model = model
-        self.steps = steps
-        self.rewind_step = rewind_step
-        self.rewinds = rewind
-        self.round = 1
-        self.t = 0
-        self.hardened = False
-        self._committed = False  # in this round; a mask is held from then until the next step
-        self._rewound = False  # since the last step
-        self.selection = choose(model, select)
-        self._select = select if isinstance(select, str) else [c.name for c in self.selection]
-        self.gates: dict[str, Gate] = {c.name: self.make_gate(c) for c in self.selection}
+        self.life = LifeCycle()
+        self.selection = choose(model, self.select)
+        if not isinstance(self.select, str):
+            self.select = [candidate.name for candidate in self.selection]
+        self.gates = {c.name: self.make_gate(c) for c in self.selection}
         self.check_gates()
         try:
             for candidate in self.selection:
@@ -88,55 +53,18 @@ class Method(ABC):
         except BaseException:
             gating.remove(model)  # all gates or none
             raise
-        self._rewind_point = self._snapshot() if rewind_step == 0 else None
-        self.freeze_weights = freeze_weights
-        if freeze_weights:
+        self._rewind_weights = self._snapshot() if k == 0 else None
+        if self.freeze_weights:
             gating.freeze(model)
-
-    # What a method defines
-
-    @abstractmethod
-    def make_gate(self, candidate: Candidate) -> Gate:
-        """The gate for one parameter."""
-
-    def check_gates(self) -> None:  # noqa: B027
-        """Raise `SettingError` if the gates, none attached yet, cannot do what was asked for."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that make this run what it is, as plain data; methods add their own."""
-        return {
-            "steps": self.steps,
-            "select": self._select,
-            "rewind_step": self.rewind_step,
-            "rewind": self.rewinds,
-            "freeze_weights": self.freeze_weights,
-        }
-
-    @property
-    def needs_evaluate(self) -> bool:
-        """Whether it chooses among masks by their accuracy, and so needs `evaluate` to commit."""
-        return False
-
-    def on_step(self) -> None:  # noqa: B027 (many methods have nothing to do here)
-        """Called after each optimiser step; `self.t` is the number of steps in this round."""
-
-    def on_commit(self, evaluate: Evaluate | None) -> Mask:  # noqa: ARG002 (few methods try masks)
-        """Decide the mask of this round. By default it is the one that the gates stand for."""
-        return self.mask()
-
-    def check_rounds(self, rounds: int) -> None:  # noqa: B027
-        """Raise `SettingError` if the settings do not suffice for that many rounds."""
-
-    def on_round_end(self) -> None:  # noqa: B027
-        """Prepare the gates for another round, after this one has committed to its mask."""
+        self.on_attach()
 
     # What the training loop calls
 
     def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
         """Parameter groups for any optimiser; `options` are the optimiser's own for the weights."""
         self._check_attached()
-        weights = self._trained_weights()
+        own = {id(p) for gate in self.gates.values() for p in gate.parameters()}
+        weights = [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
         return [{**options, "params": weights, "lr": lr}] if weights else []
 
     def gate_group(
@@ -156,12 +84,11 @@ class Method(ABC):
         self._check_attached()
         if self.hardened:
             return
-        self.t += 1
-        if self._holds:
+        if self.life.holds_mask:
             self._hold(None)
-        self._committed = self._rewound = False
+        self.life.step()
         if self.round == 1 and self.t == self.rewind_step:
-            self._rewind_point = self._snapshot()
+            self._rewind_weights = self._snapshot()
         self.on_step()
 
     def commit(self, evaluate: Evaluate | None = None) -> Mask:
@@ -171,14 +98,9 @@ class Method(ABC):
         is with the present one, on held-out data.
         """
         self._check_attached()
-        if not self._holds:
+        if not self.life.holds_mask:
             self._decide(evaluate)
         return self.mask()
-
-    def _decide(self, evaluate: Evaluate | None) -> None:
-        self._hold(None)
-        self._hold(self.on_commit(evaluate))
-        self._committed = True
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         """Close a round and make ready for the next; returns the mask that the round found.
@@ -190,34 +112,26 @@ class Method(ABC):
         if self.hardened:
             raise AttachError("the mask is fixed since harden(): there are no rounds any more")
         if self.rewinds:
-            self._rewind_weights()  # raises, before anything changes, if there are none
-        if not self._committed:
+            self._weights_to_rewind_to()  # raises, before anything changes, if there are none
+        if self.life.moment is not Moment.COMMITTED:
             self._decide(evaluate)
         mask = self.mask()
         self.on_round_end()
-        self.round += 1
-        self.t = 0
-        self._committed = False
+        self.life.end_round()
         if self.rewinds:
             self.rewind()
         return mask
 
     # What the user asks for
 
-    def mask(self) -> Mask:
-        """The binary mask now; between two rounds, the one that the last round found."""
-        return Mask({name: gate.mask() for name, gate in self.gates.items()})
-
     def stats(self) -> Statistics:
         """Densities and gates in transition, as data and (printed) as a table."""
         return statistics(self.gates)
 
-    @contextmanager
-    def hard(self) -> Iterator[nn.Module]:
+    def hard(self) -> AbstractContextManager[nn.Module]:
         """Within this context the model computes with its binary mask."""
         self._check_attached()
-        with gating.hard(self.model):
-            yield self.model
+        return gating.hard(self.model)
 
     def ticket(
         self,
@@ -236,13 +150,14 @@ class Method(ABC):
         mask = self._final_mask()
         if not mask.kept:
             warn(f"the mask removes every weight{self.why_empty}", PrunusWarning, stacklevel=2)
-        tensors = self._rewind_weights() if weights == "rewind" else self._current_weights(mask)
+        rewinding = weights == "rewind"
+        tensors = self._weights_to_rewind_to() if rewinding else self._current_weights(mask)
         manifest = Manifest(
             task=task,
             method=self.name,
-            settings={**self.settings, "round": self.round - (self.t == 0 and self.round > 1)},
+            settings={**self.settings, "round": self.life.last_round},
             seed=seed,
-            rewind_point=self.rewind_step if weights == "rewind" else None,
+            rewind_point=self.rewind_step if rewinding else None,
             metrics=dict(metrics or {}),
         )
         return Ticket(mask, tensors, manifest, whole=whole)
@@ -250,11 +165,11 @@ class Method(ABC):
     def rewind(self) -> None:
         """Set weights and buffers back to `w^(k)`; masks and scores stay as they are."""
         self._check_attached()
-        snapshot = self._rewind_weights()
+        early = self._weights_to_rewind_to()
         with torch.no_grad():
             for name, tensor in gating.plain_tensors(self.model).items():
-                tensor.copy_(snapshot[name])
-        self._rewound = True
+                tensor.copy_(early[name])
+        self.life.rewind()
 
     def harden(self, evaluate: Evaluate | None = None) -> Mask:
         """Commit to the mask (see `commit`) and stop the search: the kept weights train on alone.
@@ -264,10 +179,11 @@ class Method(ABC):
         again, because it expects gradients of all that had them when it was wrapped.
         """
         mask = self.commit(evaluate)
-        self._fix_gates(True)
+        self.life.harden()
+        self._fix_gates()
         with torch.no_grad():
             for gate, weight in gating.gated_parameters(self.model).values():
-                if self._rewound:  # what the search learned was for other weights than w^(k)
+                if self.life.rewound:  # what the search learned was for other weights than w^(k)
                     gate.unscale()
                 else:
                     gate.fold(weight)
@@ -275,12 +191,11 @@ class Method(ABC):
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
         """For methods that choose among masks when they commit: how good the model is with one."""
-        check(
-            evaluate is not None,
-            f"{self.name} compares masks by their accuracy: give commit, end_round or harden an "
-            "evaluate function that returns the model's accuracy on held-out data",
-        )
-        assert evaluate is not None
+        if evaluate is None:
+            raise SettingError(
+                f"{self.name} compares masks by their accuracy: give commit, end_round or harden "
+                "an evaluate function that returns the model's accuracy on held-out data"
+            )
         self._hold(mask)
         try:
             with self.hard():
@@ -306,17 +221,13 @@ class Method(ABC):
         return {
             "method": self.name,
             "settings": self.settings,
-            "round": self.round,
-            "t": self.t,
-            "hardened": self.hardened,
-            "committed": self._committed,
-            "rewound": self._rewound,
-            "round_mask": dict(self.mask()) if self._holds else None,
-            "rewind_point": self._rewind_point,
+            "life": self.life.as_dict(),
+            "round_mask": dict(self.mask()) if self.life.holds_mask else None,
+            "rewind_weights": self._rewind_weights,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up where `state_dict` was taken, in any order with the model's own."""
+        """Resume where `state_dict` was taken, in any order with the model's own."""
         self._check_attached()
         check(
             state["method"] == self.name,
@@ -329,63 +240,57 @@ class Method(ABC):
                 f"this state was made with {name}={before!r}, but this method "
                 f"has {name}={value!r}; make the method with the same settings",
             )
-        self.round, self.t = state["round"], state["t"]
-        self._committed, self._rewound = state["committed"], state["rewound"]
+        self.life = LifeCycle.from_dict(state["life"])
         self._hold(state["round_mask"])
-        self._rewind_point = state["rewind_point"]
-        self._fix_gates(state["hardened"])
+        self._rewind_weights = state["rewind_weights"]
+        self._fix_gates()
 
     # Details
 
-    @property
-    def _holds(self) -> bool:
-        return next(iter(self.gates.values())).round_mask is not None
+    def _decide(self, evaluate: Evaluate | None) -> None:
+        self._hold(None)
+        self._hold(self.on_commit(evaluate))
+        self.life.commit()
 
     def _hold(self, mask: Mapping[str, Tensor] | None) -> None:
         for name, (gate, weight) in gating.gated_parameters(self.model).items():
             gate.round_mask = None if mask is None else mask[name].to(weight.device)
 
-    def _trained_weights(self) -> list[nn.Parameter]:
-        """What is trained, without the gates' own parameters."""
-        own = {id(p) for gate in self.gates.values() for p in gate.parameters()}
-        return [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
-
     def _final_mask(self) -> Mask:
         self._check_attached()
         return self.commit() if self.t else self.mask()
 
-    def _fix_gates(self, fixed: bool) -> None:
-        self.hardened = fixed
+    def _fix_gates(self) -> None:
+        """Let the gates (and the weights, if frozen) learn until the mask is final."""
+        final = self.hardened
         if self.freeze_weights:
-            (gating.unfreeze if fixed else gating.freeze)(self.model)
+            (gating.unfreeze if final else gating.freeze)(self.model)
         for gate in self.gates.values():
-            gate.hard = fixed
+            gate.hard = final
             for parameter in gate.parameters():
-                parameter.requires_grad_(not fixed)
+                parameter.requires_grad_(not final)
                 parameter.grad = None  # without a gradient, no optimiser touches it
 
     def _snapshot(self) -> dict[str, Tensor]:
         tensors = gating.plain_tensors(self.model)
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
-    def _rewind_weights(self) -> Mapping[str, Tensor]:
-        if self._rewind_point is None:
+    def _weights_to_rewind_to(self) -> Mapping[str, Tensor]:
+        if self._rewind_weights is None:
+            why = f"step {self.rewind_step} of round 1 has not been reached"
+            if self.rewind_step is None:
+                why = "the method was made with rewind_step=None"
             raise AttachError(
-                "there are no weights w^(k) yet: "
-                + (
-                    "the method was made with rewind_step=None"
-                    if self.rewind_step is None
-                    else f"step {self.rewind_step} of round 1 has not been reached"
-                )
-                + "; ticket(weights='current') takes the weights as they are now"
+                f"there are no weights w^(k) yet: {why}; ticket(weights='current') takes the "
+                "weights as they are now"
             )
-        return self._rewind_point
+        return self._rewind_weights
 
     def _current_weights(self, mask: Mask) -> dict[str, Tensor]:
         tensors = self._snapshot()
         for name, gate in self.gates.items():
-            kept = mask[name].to(tensors[name].device)
-            tensors[name] = masked(gate.kept(tensors[name]), kept)
+            weight = tensors[name]
+            tensors[name] = masked(gate.effective(weight), mask[name].to(weight.device))
         return tensors
 
     def _check_attached(self) -> None:

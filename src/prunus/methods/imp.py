@@ -3,55 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from prunus.gates import check_attachable
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate
-from prunus.methods.checks import check
-from prunus.methods.fixed import FixedMaskMethod
-from prunus.methods.ranking import magnitudes, remove_lowest
-from prunus.selection import KINDS, Select, Selection, choose
+from prunus.methods.common.families import FixedMaskMethod, Rewinding
+from prunus.methods.common.ranking import magnitudes, remove_lowest
+from prunus.methods.hooks import Evaluate
+from prunus.methods.settings import Must, check, setting
+from prunus.selection import KINDS, Selection
 
 Rate = float | Mapping[str, float] | Sequence[float]
 """One fraction; one for each kind of layer (`{"conv": 0.15, "linear": 0.2}`); or one a round."""
 
+RATE = Must(lambda rate: 0 < rate < 1, "the fraction removed a round is between 0 and 1")
 
-class IterativeMagnitudePruning(FixedMaskMethod):
-    """Each round: train, remove the fraction `rate` (`tau`) of the remaining weights that have the
-    smallest magnitude in the whole network, and rewind the rest to `w^(k)`.
+
+class ContinuedMagnitudePruning(FixedMaskMethod):
+    """Each round: train, and remove the fraction `rate` (`tau`) of the remaining weights that have
+    the smallest magnitude in the whole network. The others train on from where they are (IMP-C).
 
     `rate` is a number; or numbers by kind of layer, `{"conv": 0.15, "linear": 0.2}`: then weights
     compete within their kind only (appendix E); or a sequence of numbers, one a round, to copy the
-    densities of another search (appendix F). With `rewind=False` this is IMP-C.
+    densities of another search (appendix F). Tickets start from `w^(k)` all the same.
     """
 
-    name = "imp"
+    name = "imp-c"
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        steps: int,
-        rate: Rate = 0.2,
-        select: Select = "paper",
-        rewind_step: int | None = 0,
-        rewind: bool = True,
-    ) -> None:
-        self.rate = _checked(rate)
-        if isinstance(self.rate, dict):
-            check_attachable(model)
-            _check_kinds(self.rate, choose(model, select))
-        super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
+    rate: Rate = setting("the fraction removed a round, of the remaining weights", default=0.2)
+
+    def prepare(self) -> None:
+        _check_rate(self.rate)
+
+    def check_gates(self) -> None:
+        if isinstance(self.rate, Mapping):
+            _check_kinds(self.rate, self.selection)
 
     def check_rounds(self, rounds: int) -> None:
-        if isinstance(self.rate, list):
+        if isinstance(self.rate, Sequence):
             check(
                 rounds <= len(self.rate),
-                f"round {rounds} has no rate: rate={self.rate} is for {len(self.rate)} rounds; "
-                "give it more numbers, or do fewer rounds",
+                f"round {rounds} has no rate: rate={list(self.rate)} is for {len(self.rate)} "
+                "rounds; give it more numbers, or do fewer rounds",
             )
 
     def step(self) -> None:
@@ -65,64 +58,41 @@ class IterativeMagnitudePruning(FixedMaskMethod):
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         ranks, mask = magnitudes(self.model), self.mask()
-        kept: dict[str, Tensor] = {}
+        remaining: dict[str, Tensor] = {}
         for names, rate in self._cuts():
-            kept |= remove_lowest({name: ranks[name] for name in names}, mask, rate)
-        return Mask(kept)
+            remaining |= remove_lowest({name: ranks[name] for name in names}, mask, rate)
+        return Mask(remaining)
 
     def _cuts(self) -> Iterator[tuple[list[str], float]]:
         """Which weights compete in this round, and the fraction of them to remove."""
-        if isinstance(self.rate, dict):
+        if isinstance(self.rate, Mapping):
             for kind, rate in self.rate.items():
                 yield [c.name for c in self.selection if c.kind == kind], rate
         else:
-            rate = self.rate[self.round - 1] if isinstance(self.rate, list) else self.rate
+            rate = self.rate[self.round - 1] if isinstance(self.rate, Sequence) else self.rate
             yield list(self.gates), rate
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "rate": self.rate}
+
+class IterativeMagnitudePruning(Rewinding, ContinuedMagnitudePruning):
+    """IMP: the rounds of IMP-C, and after each the remaining weights return to `w^(k)`."""
+
+    name = "imp"
+
+    rewinds = True
 
 
-class ContinuedMagnitudePruning(IterativeMagnitudePruning):
-    """IMP without rewinding between rounds (IMP-C): the weights train on from where they are.
-
-    Tickets start from `w^(k)` all the same.
-    """
-
-    name = "imp-c"
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        steps: int,
-        rate: Rate = 0.2,
-        select: Select = "paper",
-        rewind_step: int | None = 0,
-    ) -> None:
-        super().__init__(
-            model, steps=steps, rate=rate, select=select, rewind_step=rewind_step, rewind=False
-        )
-
-
-def _checked(rate: Rate) -> float | dict[str, float] | list[float]:
-    """`rate` as plain data."""
-    if isinstance(rate, Mapping):
-        plain: dict[str, float] | list[float] = dict(rate)
-        rates = list(rate.values())
-    elif isinstance(rate, Sequence):
-        plain = rates = list(rate)
-    else:
-        check(0 < rate < 1, f"rate={rate}: the fraction removed a round is between 0 and 1")
-        return rate
+def _check_rate(rate: Rate) -> None:
+    if not isinstance(rate, Mapping | Sequence):
+        RATE.check("rate", rate)
+        return
+    plain = dict(rate) if isinstance(rate, Mapping) else list(rate)
+    rates = list(rate.values()) if isinstance(rate, Mapping) else list(rate)
     check(bool(rates), f"rate={plain} is empty: give the fraction removed a round")
     for value in rates:
         check(
             isinstance(value, int | float) and 0 <= value < 1,
             f"rate={plain}: {value!r} is not a fraction to remove, from 0 to below 1",
         )
-    return plain
 
 
 def _check_kinds(rates: Mapping[str, float], selection: Selection) -> None:

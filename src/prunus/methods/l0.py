@@ -3,81 +3,64 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from prunus.gates import HardConcreteGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method
-from prunus.methods.checks import check, check_choice
-from prunus.methods.penalties import check_penalty, total
-from prunus.methods.sampling import check_seed, sampler
-from prunus.selection import Candidate, Select
+from prunus.methods.common.families import Freezable, Penalised, Rewinding, Seeded, sampler
+from prunus.methods.hooks import Evaluate
+from prunus.methods.settings import Must, setting
+from prunus.selection import Candidate
 
 RATE_STEPS = 400_000
 """The automatic `score_lr` times the steps of a round, in units of the weights' `lr`."""
 
 
-class L0Regularisation(Method):
+class L0Regularisation(Rewinding, Freezable, Seeded, Penalised[HardConcreteGate]):
     """Minimise `E[L(f(.; z * w))] + lambda * sum P(z > 0)`, where `z` is hard concrete.
 
-    - `penalty` (`lambda`): what one weight that is kept costs. The knob for density.
-    - `keep_init`: gates start at `log_alpha = logit(keep_init)`.
-    - `rule`: what a round commits to. `"sample"` draws `samples` sets of gates from `seed` and the
-      round's number, and keeps the one with the best accuracy on held-out data (the paper's
-      modification; with `samples=1` no data is needed). `"expected"` is the original's test-time
-      rule, which the paper reports to fail at high sparsity. Either way the mask is `z > 0`, and a
-      kept weight counts as `z * w`.
+    The `penalty` is what one weight that is kept costs: the knob for density. A round commits to
+    gates by one of two rules. `"sample"` draws `samples` sets of gates from `seed` and the round's
+    number, and keeps the one with the best accuracy on held-out data (the paper's modification;
+    with `samples=1` no data is needed). `"expected"` is the original's test-time rule, which the
+    paper reports to fail at high sparsity. Either way the mask is `z > 0`, and a kept weight counts
+    as `z * w`.
     """
 
     name = "l0"
     why_empty = ": no gate is open. Use a smaller penalty, a smaller score_lr or a larger keep_init"
-    gates: dict[str, HardConcreteGate]  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        steps: int,
-        penalty: float = 1e-4,
-        keep_init: float = 0.5,
-        rule: Literal["sample", "expected"] = "sample",
-        samples: int = 10,
-        seed: int = 0,
-        select: Select = "paper",
-        rewind_step: int | None = 0,
-        rewind: bool = False,
-        freeze_weights: bool = False,
-    ) -> None:
-        check_penalty(penalty)
-        check(
-            0 < keep_init < 1,
-            f"keep_init={keep_init}: gates start with a probability between 0 and 1",
-        )
-        check_choice("rule", rule, ("sample", "expected"))
-        check(samples >= 1, f"samples={samples}: at least one set of gates has to be drawn")
-        check_seed(seed)
-        self.penalty_strength = penalty
-        self.keep_init = keep_init
-        self.rule = rule
-        self.samples = samples
-        self.seed = seed
-        super().__init__(
-            model,
-            steps=steps,
-            select=select,
-            rewind_step=rewind_step,
-            rewind=rewind,
-            freeze_weights=freeze_weights,
-        )
+    penalty_strength = 1e-4
+    keep_init: float = setting(
+        "gates start at `log_alpha = logit(keep_init)`",
+        default=0.5,
+        must=Must(lambda p: 0 < p < 1, "gates start with a probability between 0 and 1"),
+    )
+    rule: Literal["sample", "expected"] = setting(
+        "what a round commits to: the best of several samples, or the expected gates",
+        default="sample",
+    )
+    samples: int = setting(
+        "how many sets of gates are drawn",
+        default=10,
+        must=Must(lambda n: n >= 1, "at least one set of gates has to be drawn"),
+    )
 
     def make_gate(self, candidate: Candidate) -> HardConcreteGate:
         return HardConcreteGate(candidate.parameter, self.keep_init)
 
     def param_groups(
-        self, lr: float, *, score_lr: float | None = None, **options: Any
+        self,
+        lr: float,
+        *,
+        score_lr: Annotated[
+            float | None, "learning rate of the gates (None: `lr * 400,000 / steps`, at least `lr`)"
+        ] = None,
+        **options: Any,
     ) -> list[dict[str, Any]]:
         """Two groups: the weights, and `log_alpha` without weight decay.
 
@@ -92,12 +75,9 @@ class L0Regularisation(Method):
         own = self.gate_group(score_lr, options)
         return [*super().param_groups(lr, **options), own]
 
-    def penalty(self) -> Tensor:
-        """`lambda * sum sigmoid(log_alpha - beta * log(-gamma / zeta))`, the expected l0."""
-        self._check_attached()
-        if self.hardened or not self.penalty_strength:
-            return super().penalty()
-        return self.penalty_strength * total(gate.soft_mask() for gate in self.gates.values())
+    def penalty_terms(self) -> Iterator[Tensor]:
+        """`sigmoid(log_alpha - beta * log(-gamma / zeta))`, the expected l0 of each weight."""
+        return (gate.soft_mask() for gate in self.gates.values())
 
     @property
     def needs_evaluate(self) -> bool:
@@ -122,14 +102,3 @@ class L0Regularisation(Method):
         for name, gate in self.gates.items():
             gate.committed.copy_(z[name])
         return Mask({name: value > 0 for name, value in z.items()})
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {
-            **super().settings,
-            "penalty": self.penalty_strength,
-            "keep_init": self.keep_init,
-            "rule": self.rule,
-            "samples": self.samples,
-            "seed": self.seed,
-        }

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from prunus.gates import ScalingGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate, Method
-from prunus.methods.checks import check, check_density, check_reachable
-from prunus.methods.penalties import check_penalty, total
-from prunus.methods.ranking import keep_density
-from prunus.selection import Candidate, Select
+from prunus.methods.common.families import EndsAtDensity, Penalised, Rewinding
+from prunus.methods.common.ranking import keep_density
+from prunus.methods.hooks import Evaluate
+from prunus.methods.settings import Must, setting
+from prunus.selection import Candidate
 
 
-class NetworkSlimming(Method):
+class NetworkSlimming(Rewinding, EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
     """Train weights `w` and factors `g` together: `L(f(.; g * w)) + lambda_1 * ||g||_1`.
 
     When a round commits, the weights with the smallest `|g|` in the whole network leave, until
@@ -26,64 +27,37 @@ class NetworkSlimming(Method):
     """
 
     name = "netslim"
-    gates: dict[str, ScalingGate]  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        steps: int,
-        target_density: float = 0.1,
-        penalty: float = 1e-5,
-        scaling_init: float = 1.0,
-        select: Select = "paper",
-        rewind_step: int | None = 0,
-        rewind: bool = False,
-    ) -> None:
-        check_density(target_density)
-        check_penalty(penalty)
-        check(
-            math.isfinite(scaling_init) and scaling_init > 0,
-            f"scaling_init={scaling_init}: factors start at a positive number (1 changes nothing)",
-        )
-        self.target_density = target_density
-        self.penalty_strength = penalty
-        self.scaling_init = scaling_init
-        super().__init__(model, steps=steps, select=select, rewind_step=rewind_step, rewind=rewind)
+    penalty_strength = 1e-5
+    scaling_init: float = setting(
+        "where the factors start",
+        default=1.0,
+        must=Must(
+            lambda value: 0 < value < math.inf,
+            "factors start at a positive number (1 changes nothing)",
+        ),
+    )
 
     def make_gate(self, candidate: Candidate) -> ScalingGate:
         return ScalingGate(candidate.parameter, self.scaling_init)
 
     def param_groups(
-        self, lr: float, *, scaling_lr: float | None = None, **options: Any
+        self,
+        lr: float,
+        *,
+        scaling_lr: Annotated[
+            float | None, "learning rate of the factors (None: that of the weights)"
+        ] = None,
+        **options: Any,
     ) -> list[dict[str, Any]]:
-        """Two groups: the weights, and the factors without weight decay.
-
-        The factors' rate `scaling_lr` is that of the weights unless given.
-        """
-        rate = lr if scaling_lr is None else scaling_lr
-        own = self.gate_group(rate, options)
+        """Two groups: the weights, and the factors without weight decay."""
+        own = self.gate_group(lr if scaling_lr is None else scaling_lr, options)
         return [*super().param_groups(lr, **options), own]
 
-    def penalty(self) -> Tensor:
-        """`lambda_1 * ||g||_1`."""
-        self._check_attached()
-        if self.hardened or not self.penalty_strength:
-            return super().penalty()
-        return self.penalty_strength * total(gate.scaling.abs() for gate in self.gates.values())
+    def penalty_terms(self) -> Iterator[Tensor]:
+        """`||g||_1`."""
+        return (gate.scaling.abs() for gate in self.gates.values())
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         ranks = {name: gate.scaling.detach().abs() for name, gate in self.gates.items()}
         return Mask(keep_density(ranks, self.mask(), self.target_density))
-
-    def check_gates(self) -> None:
-        check_reachable(self.target_density, self.selection)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {
-            **super().settings,
-            "target_density": self.target_density,
-            "penalty": self.penalty_strength,
-            "scaling_init": self.scaling_init,
-        }

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from prunus.gates import SigmoidGate
+from prunus.gates import Granularity, SigmoidGate
 from prunus.masks import Mask
-from prunus.methods.base import Evaluate
-from prunus.methods.checks import check
+from prunus.methods.common.ranking import remove_lowest
 from prunus.methods.cs import ContinuousSparsification
-from prunus.methods.ranking import remove_lowest
-from prunus.selection import Select
+from prunus.methods.hooks import Evaluate
+from prunus.methods.imp import RATE
+from prunus.methods.settings import setting
 
 
 class SequentialGate(SigmoidGate):
@@ -43,35 +44,16 @@ class SequentialSparsification(ContinuousSparsification):
     why_empty = ": the rounds have removed all of them. Use fewer rounds or a smaller rate"
     gate_type = SequentialGate
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        steps: int,
-        rate: float = 0.2,
-        mask_init: float = 0.0,
-        penalty: float = 1e-8,
-        final_temperature: float = 200.0,
-        select: Select = "paper",
-        mask_scale: Literal["init", "none"] = "init",
-        anneal_every: int = 1,
-        rewind_step: int | None = 0,
-        rewind: bool = False,
-    ) -> None:
-        check(0 < rate < 1, f"rate={rate}: the fraction removed a round is between 0 and 1")
-        self.rate = rate
-        super().__init__(
-            model,
-            steps=steps,
-            mask_init=mask_init,
-            penalty=penalty,
-            final_temperature=final_temperature,
-            select=select,
-            mask_scale=mask_scale,
-            anneal_every=anneal_every,
-            rewind_step=rewind_step,
-            rewind=rewind,
-        )
+    rate: float = setting(
+        "the fraction removed a round, of the remaining weights", default=0.2, must=RATE
+    )
+    # Settings of CS that this method has no choice in:
+    target_density: float | Sequence[float] | None = setting("none", default=None, init=False)
+    penalty_cost: Literal["weights", "macs"] = setting(
+        "every weight counts alike", default="weights", init=False
+    )
+    granularity: Granularity = setting("one gate a weight", default="weight", init=False)
+    freeze_weights: bool = setting("the weights learn too", default=False, init=False)
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         scores = {n: g.score.detach().reshape(g.layout.weight) for n, g in self.gates.items()}
@@ -85,7 +67,3 @@ class SequentialSparsification(ContinuousSparsification):
                 # A suppressed score grows beta_T-fold each round: it must not become infinite too.
                 score.clamp_(min=torch.finfo(score.dtype).min)
                 score.masked_fill_(~gate.mask().reshape(score.shape), -torch.inf)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "rate": self.rate}

@@ -10,34 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.report.comparison import Comparison
+from prunus.files import write_atomically
+from prunus.report.model import Comparison
 from prunus.report.parameters import as_text
-from prunus.report.selection import cost_of
-from prunus.report.tables import HEADER, selection_table
-from prunus_runtime.atomic import write_atomically
+from prunus.report.select import cost_of, picks
+from prunus.report.tables import selection_table
 
 
-def flat(reports: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The selections as plain data, fractions of 1: one row for each task, rule and line."""
+def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """The selections as plain data: one row for each task, rule and series; raw values."""
     rows: list[dict[str, Any]] = []
-    for report in reports:
-        for rule, line, point in report.picks:
+    for comparison in comparisons:
+        dense = comparison.dense
+        for rule, series, point in picks(comparison):
             cost = cost_of(point) if point else None
             rows.append(
                 {
-                    "task": report.title,
+                    "task": comparison.title,
                     "selection": rule,
-                    "method": line.row,
-                    "measured": line.measure,
+                    "method": series.row,
+                    "measured": series.measure,
                     "settings": as_text(point.parameters) if point else None,
                     "round": point.round if point else None,
                     "seeds": len(point.records) if point else 0,
-                    "dense_accuracy": report.dense.mean if report.dense else None,
-                    "dense_deviation": report.dense.deviation if report.dense else None,
+                    "metric": comparison.metric.name,
+                    "dense": dense.mean if dense else None,
+                    "dense_deviation": dense.deviation if dense else None,
                     "density": point.density.mean if point else None,
                     "density_deviation": point.density.deviation if point else None,
-                    "accuracy": point.accuracy.mean if point else None,
-                    "accuracy_deviation": point.accuracy.deviation if point else None,
+                    "value": point.value.mean if point else None,
+                    "value_deviation": point.value.deviation if point else None,
                     "search_epochs_sequential": cost.sequential if cost else None,
                     "search_epochs_parallel": cost.parallel if cost else None,
                 }
@@ -45,8 +47,8 @@ def flat(reports: Sequence[Comparison]) -> list[dict[str, Any]]:
     return rows
 
 
-def write_csv(path: Path, reports: Sequence[Comparison]) -> Path:
-    rows = flat(reports)
+def write_csv(path: Path, comparisons: Sequence[Comparison]) -> Path:
+    rows = flat(comparisons)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -54,7 +56,7 @@ def write_csv(path: Path, reports: Sequence[Comparison]) -> Path:
     return write_atomically(path, text.getvalue())
 
 
-def write_parquet(path: Path, reports: Sequence[Comparison]) -> Path:
+def write_parquet(path: Path, comparisons: Sequence[Comparison]) -> Path:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -63,28 +65,28 @@ def write_parquet(path: Path, reports: Sequence[Comparison]) -> Path:
             "Parquet files need pyarrow: pip install 'prunus[parquet]', or use --csv"
         ) from error
     buffer = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(flat(reports)), buffer)
+    parquet.write_table(pyarrow.Table.from_pylist(flat(comparisons)), buffer)
     return write_atomically(path, buffer.getvalue())
 
 
-def write_latex(path: Path, reports: Sequence[Comparison]) -> Path:
+def write_latex(path: Path, comparisons: Sequence[Comparison]) -> Path:
     r"""One `table` for each task; the document needs `\usepackage{booktabs}`."""
-    return write_atomically(path, "\n".join(map(_latex, reports)))
+    return write_atomically(path, "\n".join(map(_latex, comparisons)))
 
 
-def _latex(report: Comparison) -> str:
-    table = selection_table(report)
-    columns = [i for i, name in enumerate(HEADER) if name not in ("seeds", "settings")]
+def _latex(comparison: Comparison) -> str:
+    table = selection_table(comparison)
+    columns = [i for i, name in enumerate(table.header) if name not in ("seeds", "settings")]
     groups: dict[str, list[str]] = {}
     for row in table.rows:
         cells = [latex_escape(row[i]).replace("±", r"$\pm$") for i in columns]
         groups.setdefault(row[0], []).append(" & ".join(cells) + r" \\")
     body = "\n\\midrule\n".join("\n".join(lines) for lines in groups.values())
-    header = " & ".join(latex_escape(HEADER[i]) for i in columns)
+    header = " & ".join(latex_escape(table.header[i]) for i in columns)
     return (
         "\\begin{table}\n\\centering\n"
-        f"\\caption{{Subnetworks on {latex_escape(report.title)}: mean $\\pm$ standard deviation "
-        "over seeds; epochs of search, one run after the other and in parallel.}\n"
+        f"\\caption{{Subnetworks on {latex_escape(comparison.title)}: mean $\\pm$ standard "
+        "deviation over seeds; epochs of search, one run after the other and in parallel.}\n"
         f"\\begin{{tabular}}{{@{{}}lll{'r' * (len(columns) - 3)}@{{}}}}\n\\toprule\n"
         f"{header} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
     )
@@ -98,5 +100,5 @@ _LATEX = {
 
 
 def latex_escape(text: str) -> str:
-    """Text that LaTeX prints as it is."""
+    """Text that LaTeX prints unchanged."""
     return re.sub(r"[\\{}$&#%_^~<>\n]", lambda match: _LATEX[match[0]], text)

@@ -1,89 +1,86 @@
-"""One self-contained HTML page: opens from a file, asks the network for nothing."""
+"""The page of `prunus report`: plots, tables, and a panel for each ticket, in one file."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
-STYLE = """
-:root { --ink: #1f2430; --paper: #ffffff; --soft: #5b6270; --line: #d9dde5; --mark: #f3ecf8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8ee; --paper: #14161b; --soft: #a4abba; --line: #343945; --mark: #2c2138; }
-}
-body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p, figcaption { max-width: 44rem; } figcaption { color: var(--soft); }
-figure { margin: 1rem 0; } figure, .table { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
-th.left, td.left { text-align: left; } tr.marked td { background: var(--mark); }
-footer { color: var(--soft); margin: 3rem 0 1rem; font-size: .9rem; }
-"""
+from prunus.report.charts import (
+    axis_title,
+    curve_chart,
+    density_chart,
+    metric_against_density,
+    series_order,
+)
+from prunus.report.model import Comparison, Point
+from prunus.report.panel import curves, describe, picture_urls
+from prunus.report.parameters import as_text
+from prunus.report.records import Record, ReportData
+from prunus.report.tables import (
+    Table,
+    cost_table,
+    ordered_points,
+    points_table,
+    selection_table,
+)
+from prunus.version import __version__
 
-SCRIPT = """
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const draw = () => specifications.forEach((spec, i) => {
-  const theme = dark.matches ? {theme: "dark", config: {background: "transparent"}} : {};
-  vegaEmbed("#chart-" + i, spec, {actions: {export: true, source: false, editor: false},
-                                  renderer: "svg", ...theme});
-});
-draw(); dark.addEventListener("change", draw);
-"""
+# The page loads nothing, even if something in it tried to. Vega needs to make functions.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:"
+)
 
 
 class Html(str):
     """Text that is HTML already, and so is not escaped."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a header; `marked` rows stand out, `left` columns hold words."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    marked: frozenset[int] = frozenset()
-    left: frozenset[int] = frozenset({0})
-
-
-@dataclass(frozen=True)
-class Figure:
-    """An Altair chart with a title and a caption."""
-
-    title: str
-    caption: str
-    chart: Any
-
-
-def render(
-    title: str, introduction: str, table: Table, figures: Sequence[Figure], foot: str
+def report_page(
+    name: str, data: ReportData, comparisons: Sequence[Comparison], *, live: bool = False
 ) -> str:
-    """The page. All texts are plain text and are escaped."""
-    specifications = json.dumps([f.chart.to_dict() for f in figures]).replace("</", "<\\/")
-    sections = "\n".join(_figure(i, figure) for i, figure in enumerate(figures))
+    """The whole page: opens from a file, needs no network.
+
+    `live`: the report is being watched, so the page reloads itself now and then.
+
+    Everything that comes from files is escaped.
+    """
+    web = files("prunus.report") / "web"
+    content = json.dumps(page_data(comparisons), separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
+    sections = "\n".join(_section(i, comparison) for i, comparison in enumerate(comparisons))
+    reload = (
+        '<p><label><input type="checkbox" id="live"> Reload this page every 5 seconds while '
+        "nothing is open</label></p>"
+    )
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{html.escape(title)}</title>
-<style>{STYLE}</style>
+<title>{html.escape(name)}: Prunus report</title>
+<style>{(web / "page.css").read_text()}</style>
 </head>
 <body>
-<h1>{html.escape(title)}</h1>
-<p>{html.escape(introduction)}</p>
-{table_html(table)}
+<header><h1>{html.escape(name)}</h1>
+{_introduction(data)}{reload if live else ""}</header>
+<main>
 {sections}
-<footer>{html.escape(foot)}</footer>
+</main>
+<footer>Made by prunus {html.escape(__version__)} report.</footer>
+{(web / "panel.html").read_text()}
+<script type="text/plain" id="data">{packed}</script>
 <script type="module">
 {vega_library()}
-const specifications = {specifications};
-{SCRIPT}
+{(web / "page.js").read_text()}
 </script>
 </body>
 </html>
@@ -99,12 +96,107 @@ def vega_library() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def _figure(number: int, figure: Figure) -> str:
-    title, caption = html.escape(figure.title), html.escape(figure.caption)
-    return (
-        f'<h2>{title}</h2>\n<figure><div class="chart" id="chart-{number}" role="img" '
-        f'aria-label="{title}"></div>\n<figcaption>{caption}</figcaption></figure>'
+def page_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """What the page's script reads: charts, points of each, tickets, and what these share."""
+    order = series_order(comparisons)
+    tickets: list[dict[str, Any]] = []
+    records: list[Record] = []
+    all_points = []
+    for comparison in comparisons:
+        own = []
+        for point in comparison.points:
+            numbers = range(len(tickets), len(tickets) + len(point.records))
+            own.append({"title": _title(point), "tickets": list(numbers)})
+            tickets += map(describe, point.records)
+            records += point.records
+        all_points.append(own)
+    # The first seeds first: if there is no room for all pictures, each point has one.
+    by_seed = sorted(records, key=lambda record: record.seed)
+    urls = picture_urls(list(dict.fromkeys(r.ticket for r in by_seed if r.ticket is not None)))
+    for ticket, record in zip(tickets, records, strict=True):
+        ticket["pictures"] = urls.get(record.ticket, {}) if record.ticket else {}
+    folders = {f: r.metric for r in records for f in (r.folder, r.retraining) if f is not None}
+    return {
+        "charts": [metric_against_density(c, order, "container").to_dict() for c in comparisons],
+        "metrics": [
+            {
+                "name": c.metric.name,
+                "chart": curve_chart("value", axis_title(c.metric, f"validation {c.metric.name}")),
+            }
+            for c in comparisons
+        ],
+        "points": all_points,
+        "tickets": tickets,
+        "curves": {str(folder): curves(folder, metric) for folder, metric in folders.items()},
+        "panel": {
+            "layers": density_chart("weights kept (%)"),
+            "blocks": density_chart("weights kept (%)"),
+            "kept": curve_chart("kept", "weights kept (%)"),
+            "loss": curve_chart("loss", "loss"),
+        },
+    }
+
+
+def _introduction(data: ReportData) -> str:
+    states = "".join(f"<p>{html.escape(sweep.state)}</p>\n" for sweep in data.sweeps)
+    failed = "".join(
+        f'<p class="problem"><strong>{html.escape(run.id)}</strong> failed: '
+        f"{html.escape(run.error or 'no reason given')}</p>\n"
+        for sweep in data.sweeps
+        for run in sweep.runs
+        if run.status == "failed"
     )
+    return (
+        f"<p>{data.runs} runs, {len(data.records)} networks. Values are on test data, with "
+        "the binary mask; ± is the standard deviation over seeds. Choose a point, with the pointer "
+        "or with Tab, arrows and Enter, to look into its ticket.</p>\n" + states + failed
+    )
+
+
+def _section(number: int, comparison: Comparison) -> str:
+    title, name = html.escape(comparison.title), html.escape(comparison.metric.name)
+    up, above = ("Up", "Above") if comparison.metric.higher_is_better else ("Down", "Below")
+    caption = (
+        f"{up} is better, left is smaller. {above} the dashed line, the small network inside is at "
+        "least as good as the whole. Thin lines are single runs from round to round, and the thick "
+        "curve connects their last rounds."
+    )
+    if not comparison.series:
+        return f"<section><h2>{title}</h2>\n{table_html(selection_table(comparison))}</section>"
+    return f"""<section aria-labelledby="task-{number}">
+<h2 id="task-{number}">{title}</h2>
+<figure><div class="chart" id="chart-{number}" role="group"
+aria-label="{name.capitalize()} against density on {title}"></div>
+<figcaption>{caption}</figcaption></figure>
+{table_html(selection_table(comparison))}
+<p>Each rule picks one point of the plot, by its mean {name}. Epochs are those of the search until
+then: of all runs one after the other, and with enough parallel workers. All subnetworks
+together:</p>
+{table_html(cost_table(comparison))}
+<details><summary>All points as a table</summary>
+{_points_table(number, comparison)}</details>
+</section>"""
+
+
+def _points_table(number: int, comparison: Comparison) -> str:
+    """The plot as a table; its buttons open the same panels."""
+    table = points_table(comparison)
+    place = {id(point): i for i, point in enumerate(comparison.points)}
+    buttons: list[str] = [
+        Html(
+            f'<button type="button" data-task="{number}" data-point="{place[id(point)]}" '
+            f'aria-label="Open {html.escape(_title(point))}">open</button>'
+        )
+        for point in ordered_points(comparison)
+    ]
+    if comparison.dense is not None:
+        buttons = ["", *buttons]
+    rows = [[*row, button] for row, button in zip(table.rows, buttons, strict=True)]
+    return table_html(Table([*table.header, "ticket"], rows, table.left, table.marked))
+
+
+def _title(point: Point) -> str:
+    return ", ".join(filter(None, [point.series.name, as_text(point.parameters), point.stage]))
 
 
 def table_html(table: Table) -> str:

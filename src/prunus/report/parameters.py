@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prunus.report.folders import RunFolder
+from prunus.report.read import RunFolder
 
 _ALWAYS_SHOWN = ("mask_init", "target_density")
 _CONDITIONS = ("recipe", "data", "data_fingerprint")
 
 
 def run_parameters(runs: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
-    """Of each of the runs of one row, outside a sweep: the settings in which they differ."""
+    """The settings in which the runs of one row differ, for runs outside a sweep."""
     flat = {run.path: flattened(_determining(run.settings)) for run in runs}
     names = dict.fromkeys(name for values in flat.values() for name in values)
     different = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
@@ -32,7 +32,7 @@ def _determining(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conditions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run trained with, whatever it trained: `recipe.epochs`, `data.train_images`..."""
+    """What a run trained with: `recipe.epochs`, `data.train_images`, ..."""
     return flattened({name: settings[name] for name in _CONDITIONS if name in settings})
 
 

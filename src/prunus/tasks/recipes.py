@@ -1,71 +1,108 @@
-"""How a network is optimised: the recipes of the paper, by name."""
+"""How a network is optimised: recipes by name, the paper's and others."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
+from pydantic.fields import FieldInfo
 
 from prunus.errors import SettingError
-from prunus.schema import Schema
+from prunus.schema import ADDED, Schema
 
 Positive = Annotated[float, Field(gt=0)]
+Schedule = Literal["drops", "cosine", "one-cycle", "constant"]
+
+_ONE_CYCLE_RISE = 0.3
+"""The part of its epochs in which a one-cycle schedule rises, if `warmup` does not say."""
 
 
 class Recipe(Schema):
-    """An optimiser, a batch size, and a learning rate that drops at some epochs.
+    """An optimiser, a batch size, and a learning rate that follows a schedule.
 
-    `drops` counts in epochs and may lie inside one, so that a short budget keeps the proportions of
-    a long one: `scaled`.
+    All times count in epochs and may lie inside one, so that a short budget keeps the proportions
+    of a long one: `scaled`.
     """
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(ge=1)
-    """Images in one step, on all devices together."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Samples in one step, on all devices together."""
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
+    """The highest learning rate of the schedule."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Of SGD; Adam has its own."""
+    """Of SGD; Adam and AdamW have their own."""
+    nesterov: Annotated[bool, ADDED] = False
     weight_decay: float = Field(default=1e-4, ge=0)
+    schedule: Annotated[Schedule, ADDED] = "drops"
+    """`drops`: times `drop_factor` at each of `drops`. `cosine`: half a cosine down to zero.
+    `one-cycle`: a straight line up (in `warmup`, or 30 % of the epochs), another down to zero."""
+    warmup: Annotated[float | None, Field(gt=0), ADDED] = None
+    """Epochs in which the learning rate rises in a straight line, before the rest of the
+    schedule."""
     drops: tuple[Positive, ...] = ()
     drop_factor: Positive = 0.1
+    label_smoothing: Annotated[float, Field(ge=0, lt=1), ADDED] = 0.0
+    """Of the cross-entropy."""
+    ema: Annotated[float | None, Field(gt=0, lt=1), ADDED] = None
+    """Decay of an exponential moving average of the weights, which is what a stage evaluates and
+    leaves behind."""
+    begins_at: Annotated[int, Field(ge=0), ADDED] = 0
+    """Epochs of the schedule that have passed when this recipe begins: see `after`."""
     commit_epoch: int | None = Field(default=None, ge=1)
     """For pruning: when the mask is fixed. The epochs from there on fine-tune."""
     fine_tune_lr: Positive = 0.001
 
     @model_validator(mode="after")
-    def _commits_before_the_end(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.commit_epoch is not None and self.commit_epoch >= self.epochs:
             raise ValueError(
                 f"commit_epoch={self.commit_epoch} leaves none of {self.epochs} epochs to fine-tune"
             )
+        if self.drops and self.schedule != "drops":
+            raise ValueError(f"schedule={self.schedule} has no drops: leave them out, or drops=[]")
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov needs optimizer=sgd with a momentum above 0")
+        if self.warmup is not None and self.warmup >= self.begins_at + self.epochs:
+            raise ValueError(f"warmup={self.warmup:g} takes all of {self.epochs} epochs")
         return self
 
     def changed(self, **changes: Any) -> Recipe:
         """A copy with other values, checked. Epochs alone scale the rest: see `scaled`."""
+        given = RecipeChanges.parse(changes, within="recipe").model_dump(exclude_unset=True)
         base = self.model_dump()
-        if "epochs" in changes:
-            given = Recipe.parse({"epochs": changes["epochs"], "batch_size": 1}, within="recipe")
-            base |= self._scaled(given.epochs)
-        return Recipe.parse({**base, **changes}, within="recipe")
+        if "epochs" in given:
+            base |= self._scaled(given["epochs"])
+        if given.get("schedule", self.schedule) != self.schedule:
+            base["drops"] = ()  # they belong to the other schedule
+        return Recipe.parse({**base, **given}, within="recipe")
 
     def scaled(self, epochs: int) -> Recipe:
-        """The same recipe in another number of epochs: drops and commitment in proportion."""
+        """The same recipe in another number of epochs, with all its times in proportion."""
         return self.changed(epochs=epochs)
 
     def _scaled(self, epochs: int) -> dict[str, Any]:
         factor = epochs / self.epochs
-        commit = self.commit_epoch and _inside(self.commit_epoch * factor, epochs)
-        drops = tuple(drop * factor for drop in self.drops)
-        return {"epochs": epochs, "drops": drops, "commit_epoch": commit}
+        return {
+            "epochs": epochs,
+            "drops": tuple(drop * factor for drop in self.drops),
+            "warmup": self.warmup and self.warmup * factor,
+            "commit_epoch": self.commit_epoch and _inside(self.commit_epoch * factor, epochs),
+        }
 
     def after(self, epoch: int) -> Recipe:
         """What is left of this recipe after `epoch`: for re-training from `w^(k)`."""
         passed = [drop for drop in self.drops if drop <= epoch]
-        drops = tuple(drop - epoch for drop in self.drops if drop > epoch)
-        lr = self.lr * self.drop_factor ** len(passed)
-        changes = {"epochs": self.epochs - epoch, "drops": drops, "lr": lr, "commit_epoch": None}
+        changes = {
+            "epochs": self.epochs - epoch,
+            "begins_at": self.begins_at + epoch,
+            "drops": tuple(drop - epoch for drop in self.drops if drop > epoch),
+            "lr": self.lr * self.drop_factor ** len(passed),
+            "commit_epoch": None,
+        }
         return Recipe.parse({**self.model_dump(), **changes}, within="recipe")
 
     # Pruning, and its two parts
@@ -76,13 +113,17 @@ class Recipe(Schema):
         return self.changed(commit_epoch=commit, fine_tune_lr=self.lr / 100)
 
     def searching(self) -> Recipe:
-        """The part before the mask is fixed."""
-        return self.model_copy(update={"epochs": self._commit(), "commit_epoch": None})
+        """The part before the mask is fixed. Drops stay where they are; a schedule that ends at
+        zero does so when the mask is fixed."""
+        commit = self._commit()
+        warmup = None if self.warmup is None else self.warmup * commit / self.epochs
+        return self.model_copy(update={"epochs": commit, "warmup": warmup, "commit_epoch": None})
 
     def fine_tuning(self) -> Recipe:
         """The part after: a constant, small learning rate."""
         changes = {"epochs": self.epochs - self._commit(), "lr": self.fine_tune_lr, "drops": ()}
-        return self.model_copy(update={**changes, "commit_epoch": None})
+        constant = {"schedule": "constant", "warmup": None, "commit_epoch": None}
+        return self.model_copy(update={**changes, **constant})
 
     def _commit(self) -> int:
         if self.commit_epoch is None:
@@ -97,14 +138,45 @@ class Recipe(Schema):
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam(groups, lr=self.lr)
-        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
+        if self.optimizer == "adamw":
+            return torch.optim.AdamW(groups, lr=self.lr)
+        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
 
-    def make_scheduler(
-        self, optimizer: torch.optim.Optimizer, steps_per_epoch: int
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        """To be stepped after every training step."""
-        milestones = [round(epoch * steps_per_epoch) for epoch in self.drops]
-        return torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, self.drop_factor)
+    def rate(self, highest: float, step: int, steps_per_epoch: int) -> float:
+        """The learning rate of the training step number `step` (from 0), for parameters whose
+        highest rate is `highest`."""
+        position = self.begins_at * steps_per_epoch + step
+        end = (self.begins_at + self.epochs) * steps_per_epoch
+        rise = self._rise() * steps_per_epoch
+        # Factor by factor, which rounds as PyTorch's MultiStepLR does.
+        milestones = Counter(round(epoch * steps_per_epoch) for epoch in self.drops)
+        for milestone, times in sorted(milestones.items()):
+            if milestone <= step:
+                highest *= self.drop_factor**times
+        if position < rise:
+            return highest * min(1.0, (position + 1) / rise)
+        if self.schedule == "cosine":
+            return highest * (1 + math.cos(math.pi * (position - rise) / (end - rise))) / 2
+        if self.schedule == "one-cycle":
+            return highest * (end - position) / (end - rise)
+        return highest
+
+    def _rise(self) -> float:
+        if self.warmup is None and self.schedule == "one-cycle":
+            return _ONE_CYCLE_RISE * (self.begins_at + self.epochs)
+        return self.warmup or 0.0
+
+
+def _optional(field: FieldInfo) -> tuple[Any, FieldInfo]:
+    return field.annotation, FieldInfo.merge_field_infos(field, default=None)
+
+
+RecipeChanges: type[Schema] = create_model(
+    "RecipeChanges",
+    __base__=Schema,
+    **{name: _optional(field) for name, field in Recipe.model_fields.items()},  # type: ignore[call-overload]
+)
+"""Some settings of a recipe, each checked on its own."""
 
 
 def _inside(epoch: float, epochs: int) -> int | None:
@@ -114,6 +186,15 @@ def _inside(epoch: float, epochs: int) -> int | None:
 
 _TICKETS = Recipe(epochs=85, batch_size=128, drops=(56, 71))
 _PRUNING = Recipe(epochs=200, batch_size=128, drops=(80, 120), commit_epoch=160)
+_MODERN = Recipe(
+    epochs=20,
+    batch_size=128,
+    lr=0.2,
+    nesterov=True,
+    weight_decay=5e-4,
+    schedule="cosine",
+    warmup=2,
+)
 
 RECIPES: dict[str, Recipe] = {
     "tickets": _TICKETS,
@@ -122,6 +203,8 @@ RECIPES: dict[str, Recipe] = {
     "conv6": Recipe(epochs=40, batch_size=60, optimizer="adam", lr=3e-4, weight_decay=0),
     "imagenet": Recipe(epochs=90, batch_size=256, drops=(30, 60)),
     "digits": _TICKETS.scaled(12).changed(batch_size=25, commit_epoch=9, fine_tune_lr=0.01),
+    "modern": _MODERN,
 }
 """The paper's: ticket search (section 5.1, also with VGG's smaller batches), pruning (5.2), Conv-6
-(appendix D) and ImageNet (5.3). And one for digits, of a few seconds."""
+(appendix D) and ImageNet (5.3). One for digits, of a few seconds. And one as people train image
+classifiers today."""

@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.lookup import import_function, unknown
-from prunus.tasks.data import (
-    DATA_SETS,
-    Data,
-    DataOptions,
-    Loader,
-    LoaderOptions,
-    SplitName,
-    load_data,
-)
+from prunus.lookup import import_named, unknown
+from prunus.tasks.builtin import TASKS
+from prunus.tasks.data import DATA_SETS, DataOptions, Loader, LoaderOptions, SplitName, load_data
 from prunus.tasks.networks import NETWORKS, build_network
 from prunus.tasks.recipes import RECIPES, Recipe
-
-
-@dataclass(frozen=True)
-class Task:
-    """A model, its data and the recipe that trains it."""
-
-    name: str
-    data: Data
-    build: Callable[[], nn.Module]
-    """Makes a new network with random weights, from PyTorch's global generator."""
-    recipe: Recipe
-
-    @property
-    def pruning_recipe(self) -> Recipe:
-        """The task's recipe, with a time to fix the mask; for CIFAR's networks the paper's own."""
-        if self.recipe.commit_epoch is not None:
-            return self.recipe
-        of_cifar = self.name.startswith(("cifar10/", "cifar100/"))
-        if of_cifar and self.recipe in (RECIPES["tickets"], RECIPES["tickets-vgg"]):
-            return RECIPES["pruning"].changed(batch_size=self.recipe.batch_size)
-        return self.recipe.for_pruning()
+from prunus.tasks.task import Task
 
 
 def load_task(
@@ -53,7 +23,7 @@ def load_task(
     *,
     fetch_missing: bool = False,
 ) -> Task:
-    """The task `DATA/NETWORK`, for any data set and any network; or that of your own function.
+    """One of `TASKS`; `DATA/NETWORK`, for any set of images and any network; or your own function.
 
     `package.module:function` names a function that takes the folder of the data and a
     `DataOptions`, and returns a `Task`; modules in the current folder are found too. In
@@ -65,8 +35,12 @@ def load_task(
     if not slash or not network:
         raise SettingError(
             f"task={name!r} is neither DATA/NETWORK, such as 'digits/digits_convnet', nor "
-            f"'package.module:function'. Data sets: {', '.join(sorted(DATA_SETS))}"
+            f"'package.module:function'. Data sets: {', '.join(sorted(DATA_SETS))}; and the tasks "
+            f"{', '.join(TASKS)}"
         )
+    if name in TASKS:
+        return TASKS[name](Path(root).expanduser(), options or DataOptions())
+    _check_data_name(data_name)
     if not (network in NETWORKS or {":", "/"} & set(network)):
         raise unknown("network", network, NETWORKS)  # before the data are read
     data = load_data(data_name, root, options, fetch_missing=fetch_missing)
@@ -77,7 +51,6 @@ def load_task(
     }
 
     def build() -> nn.Module:
-        with_current_folder()
         return build_network(network, **sizes)
 
     return Task(name, data, build, recipe_for(data_name, network))
@@ -88,16 +61,24 @@ def outline_task(name: str, *_args: object, **_options: object) -> Task:
 
     Takes what `load_task` takes, to stand in its place where nothing is trained.
     """
+    if name in TASKS:
+        return load_task(name)
     data_name, _, network = name.partition("/")
-    if data_name not in DATA_SETS:
-        raise unknown("data set", data_name, DATA_SETS)
+    _check_data_name(data_name)
     if network not in NETWORKS:
         raise unknown("network", network, NETWORKS)
     return Task(name, _NoData(), NETWORKS[network], recipe_for(data_name, network))
 
 
+def _check_data_name(name: str) -> None:
+    for task in TASKS:
+        if task.partition("/")[0] == name:
+            raise SettingError(f"the data set {name!r} has one network only: the task {task!r}")
+    if name not in DATA_SETS:
+        raise unknown("data set", name, DATA_SETS)
+
+
 class _NoData:
-    num_classes = image_size = channels = 0
     fingerprint = ""
 
     def training(self, options: LoaderOptions, *, seed: int) -> Loader:
@@ -118,15 +99,8 @@ def recipe_for(data: str, network: str) -> Recipe:
     return RECIPES["tickets-vgg" if network.startswith("vgg") else "tickets"]
 
 
-def with_current_folder() -> None:
-    """Let modules in the current folder be imported, as `python -m` does."""
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-
-
 def _from_function(spec: str, root: Path, options: DataOptions) -> Task:
-    with_current_folder()
-    function = import_function(spec)
+    function = import_named(spec)
     try:
         inspect.signature(function).bind(root, options)
     except TypeError as error:

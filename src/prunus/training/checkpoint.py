@@ -1,4 +1,4 @@
-"""Checkpoints: the last two moments that a run can go on from."""
+"""Checkpoints: the last two moments that a run can be resumed from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from warnings import warn
 import torch
 
 from prunus.errors import PrunusError, PrunusWarning
-from prunus_runtime.atomic import write_atomically
+from prunus.files import write_atomically
 
-_MAGIC = b"prunus checkpoint 1\n"
+_MAGIC = b"prunus checkpoint 2\n"
 _DIGEST = hashlib.sha256().digest_size
 _KEPT = 2
 
@@ -29,9 +29,9 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, content: Mapping[str, Any], phase: int, step: int) -> Path:
+    def save(self, content: Mapping[str, Any], stage: int, step: int) -> Path:
         """Write `content` (tensors and plain data), and delete all but the last two."""
-        path = self.folder / f"{phase:03d}-{step:09d}.pt"
+        path = self.folder / f"{stage:03d}-{step:09d}.pt"
         write_atomically(path, *encode(content))
         for old in self.newest_first()[_KEPT:]:
             old.unlink()
@@ -46,7 +46,7 @@ class Checkpoints:
             try:
                 return decode(path.read_bytes())
             except (CheckpointError, OSError) as error:
-                warn(f"{path}: {error}; going back to the one before", PrunusWarning, stacklevel=2)
+                warn(f"{path}: {error}; using the one before it", PrunusWarning, stacklevel=2)
         return None
 
     def newest_first(self) -> list[Path]:

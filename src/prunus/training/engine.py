@@ -7,7 +7,7 @@ for BatchNorm, which normalises each part by itself unless `sync_batch_norm` is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +16,9 @@ from lightning_fabric.loggers.logger import Logger
 from torch import Tensor, nn
 
 from prunus.errors import SettingError
+from prunus.tasks.batch import call, model_inputs
 from prunus.tasks.data import Loader, LoaderOptions
+from prunus.tasks.metrics import Metric, accuracy
 from prunus.training.settings import EngineSettings
 
 _PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -76,7 +78,7 @@ class Engine:
         return self.fabric.setup_module(model)
 
     def loader_options(self, batch_size: int) -> LoaderOptions:
-        """This process's share of batches of `batch_size` images."""
+        """This process's share of batches of `batch_size` samples."""
         return LoaderOptions(
             batch_size,
             device=self.device,
@@ -87,17 +89,27 @@ class Engine:
         )
 
     @torch.no_grad()
-    def accuracy(self, model: nn.Module, loader: Loader) -> float:
-        """Fraction of images that the model, in evaluation mode, classifies correctly."""
+    def measure(
+        self,
+        model: nn.Module,
+        loader: Loader,
+        metrics: Sequence[Metric] = (accuracy,),
+        inputs: Callable[[Any], Any] = model_inputs,
+    ) -> dict[str, float]:
+        """The metrics of the model, in evaluation mode, over all batches and processes.
+
+        Nothing for a loader without batches.
+        """
         training = model.training
         model.eval()
-        count = torch.zeros(2, dtype=torch.long, device=self.device)
-        for images, labels in loader.epoch(0):
-            count[0] += (model(images).argmax(1) == labels).sum()
-            count[1] += len(labels)
+        totals: list[Tensor] = []
+        for batch in loader.epoch(0):
+            output = call(model, inputs(batch))
+            found = [metric.measure(output, batch) for metric in metrics]
+            totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
         model.train(training)
-        correct, total = self.reduce(count, "sum").tolist()
-        return float(correct / total)
+        summed = [self.reduce(total, "sum") for total in totals]
+        return {m.info.name: m.finish(total) for m, total in zip(metrics, summed, strict=False)}
 
     # What processes tell each other
 

@@ -1,4 +1,4 @@
-"""What to say when the loss is no number any more."""
+"""What to say when the loss or a weight is not finite."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from prunus.errors import PrunusError
 from prunus.gates import gated_parameters, plain_tensors
+from prunus.tasks.batch import call, tensors
 
 
 class DivergedError(PrunusError, ArithmeticError):
@@ -30,12 +31,12 @@ def diverged(step: int, first_bad: int | None, finding: str) -> DivergedError:
     )
 
 
-def diagnose(model: nn.Module, images: Tensor, *, late: bool = False) -> str:
+def diagnose(model: nn.Module, inputs: Any, *, late: bool = False) -> str:
     """Where it began, as far as can be known: in the weights, or else in the forward pass.
 
-    `late`: some steps ago, so that what was bad has spread since.
+    `late`: it began some steps ago and has spread since.
     """
-    return _bad_weights(model, late) or _bad_activation(model, images)
+    return _bad_weights(model, late) or _bad_activation(model, inputs)
 
 
 def unhealthy(model: nn.Module, *, late: bool = False) -> str | None:
@@ -64,7 +65,7 @@ def _bad_weights(model: nn.Module, late: bool) -> str | None:
         return f"of the weights, only {last} is bad"
     named = f"{last}, {', '.join(others[:3])}{', ...' if others[3:] else ''}"
     if late:
-        return f"bad are by now {named}; which was first cannot be told any more"
+        return f"bad by now are {named}; which was first can no longer be told"
     # The backward pass runs from the output to the input, and what is bad spreads along with it.
     return (
         f"bad are {named}; probably {last} was first: it is the nearest to the output, where the "
@@ -73,7 +74,7 @@ def _bad_weights(model: nn.Module, late: bool) -> str | None:
 
 
 @torch.no_grad()
-def _bad_activation(model: nn.Module, images: Tensor) -> str:
+def _bad_activation(model: nn.Module, inputs: Any) -> str:
     found: list[str] = []
     hooks = []
 
@@ -87,12 +88,12 @@ def _bad_activation(model: nn.Module, images: Tensor) -> str:
     for name, module in model.named_modules():
         hooks.append(module.register_forward_hook(watch(name)))
     try:
-        model(images)
+        call(model, inputs)
     finally:
         for handle in hooks:
             handle.remove()
-    if not bool(images.isfinite().all()):
-        return "all weights are finite, but the images are not"
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors(inputs)):
+        return "all weights are finite, but the inputs are not"
     if found:
         return f"all weights are finite, and the first layer with a bad output is {found[0]}"
     return "weights and outputs are finite when computed again; only the loss or the penalty is not"

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one line of numbers after each epoch."""
+"""`metrics.jsonl`: one line of data after each epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warnings import warn
 from prunus.errors import PrunusWarning
 
 
-class Metrics:
+class MetricsFile:
     """Appends lines to a file; a checkpoint remembers how long it was.
 
     Lines hold what the run computed and never a time, so that equal runs write equal files.
@@ -33,7 +33,7 @@ class Metrics:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
-    def go_back(self, position: int) -> None:
+    def cut(self, position: int) -> None:
         """Forget what was added since `position` was taken."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:

@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 
 
 def progress_bar(console: Console) -> Bar:
-    """Percent done, times, and what is going on."""
+    """Percent done, times, and the present stage."""
     return Bar(
         TextColumn("{task.percentage:>3.0f}%"),
         BarColumn(),
@@ -24,7 +24,7 @@ def progress_bar(console: Console) -> Bar:
     )
 
 
-class Progress:
+class RunProgress:
     """Shows how far a run of `total` steps is; `quiet` shows nothing (all processes but one)."""
 
     def __init__(self, total: int, *, quiet: bool = False, console: Console | None = None) -> None:
@@ -35,7 +35,7 @@ class Progress:
         self._bar = progress_bar(self.console) if self.console.is_terminal and not quiet else None
         self._task = self._bar.add_task("", total=total) if self._bar else None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> RunProgress:
         if self._bar is not None:
             self._bar.start()
         return self
@@ -55,11 +55,11 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.reset(self._task, total=self.total, completed=done)
 
-    def advance(self, doing: str) -> None:
+    def advance(self, stage: str) -> None:
         """One more step."""
         self._done += 1
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, description=doing)
+            self._bar.update(self._task, advance=1, description=stage)
 
     def say(self, line: str) -> None:
         """Print a line above the bar."""

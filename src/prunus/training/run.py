@@ -1,9 +1,10 @@
-"""A run: training that shows what it does, can be stopped at any moment, and goes on from there."""
+"""A run: training that shows what it does, can be stopped at any moment, and can be resumed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,26 +12,30 @@ from typing import Any
 from torch import nn
 
 from prunus.methods import Method
-from prunus.tables import percent
+from prunus.randomness import random_state, restore_random_state
 from prunus.training.checkpoint import Checkpoints
 from prunus.training.engine import Engine
 from prunus.training.folder_lock import FolderLock
 from prunus.training.health import DivergedError, diverged, unhealthy
-from prunus.training.metrics import Metrics
-from prunus.training.progress import Progress
-from prunus.training.randomness import random_state, restore_random_state
+from prunus.training.metrics import MetricsFile
+from prunus.training.progress import RunProgress
 from prunus.training.signals import StoppedError, StopRequests
 from prunus.training.trainer import Trainer
 
-Measure = Callable[[nn.Module], dict[str, float]]
-"""Given the wrapped model: the numbers for one line of the metrics."""
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a run that is trained in one go: its number, from 0, and its name."""
+
+    number: int
+    name: str
 
 
 class Run:
-    """One execution in one folder, made of phases that follow each other (a round, fine-tuning).
+    """One execution in one folder, made of stages that follow each other (a round, fine-tuning).
 
-    Enter it, `restore` the model, then `train` each phase from the one that `restore` names. What a
-    phase changes between its last step and the first of the next (a round's end, `harden`) is done
+    Enter it, `restore` the model, then `train` each stage from the one that `restore` names. What a
+    stage changes between its last step and the first of the next (a round's end, `harden`) is done
     again after an interruption there, from the checkpoint of the last step: it has the same result,
     because the random generators are restored too.
     """
@@ -42,17 +47,18 @@ class Run:
         *,
         total_steps: int,
         checkpoint_every: int | None = None,
-        progress: Progress | None = None,
+        progress: RunProgress | None = None,
     ) -> None:
         self.folder, self.engine, self.checkpoint_every = folder, engine, checkpoint_every
-        self.progress = progress or Progress(total_steps, quiet=not engine.is_main)
-        self.metrics = Metrics(folder / "metrics.jsonl")
+        self.progress = progress or RunProgress(total_steps, quiet=not engine.is_main)
+        self.metrics = MetricsFile(folder / "metrics.jsonl")
+        self.steps_before = 0
+        """Training steps of the stages before this one."""
         self._checkpoints = Checkpoints(folder / "checkpoints")
         self._stop = StopRequests()
         self._lock = FolderLock(folder)
         self._entered = ExitStack()
-        self._found: dict[str, Any] | None = None
-        self._steps_before = 0  # of the phases before this one
+        self._checkpoint: dict[str, Any] | None = None
 
     def __enter__(self) -> Run:
         is_main = self.engine.is_main
@@ -60,7 +66,8 @@ class Run:
             if is_main:
                 self._lock.acquire()
                 entered.callback(self._lock.release)
-            self._found = self.engine.from_main(self._checkpoints.latest() if is_main else None)
+            latest = self._checkpoints.latest() if is_main else None
+            self._checkpoint = self.engine.from_main(latest)
             entered.enter_context(self._stop)
             entered.enter_context(self.progress)
             self._entered = entered.pop_all()
@@ -75,87 +82,80 @@ class Run:
         self._entered.__exit__(kind, error, traceback)
 
     def restore(self, model: nn.Module, method: Method | None = None) -> int:
-        """Set model and method to where the run was; returns the number of the phase to train."""
-        found = self._found
+        """Set model and method to where the run was; returns the number of the stage to train."""
+        checkpoint = self._checkpoint
         if self.engine.is_main:
-            self.metrics.go_back(found["metrics"] if found else 0)
-        if found is None:
+            self.metrics.cut(checkpoint["metrics"] if checkpoint else 0)
+        if checkpoint is None:
             return 0
-        model.load_state_dict(found["model"])
+        model.load_state_dict(checkpoint["model"])
         if method is not None:
-            method.load_state_dict(found["method"])
-        phase: int = found["phase"]
-        return phase
+            method.load_state_dict(checkpoint["method"])
+        stage: int = checkpoint["stage"]
+        return stage
 
-    def train(self, trainer: Trainer, phase: int, name: str, measure: Measure) -> None:
-        """Train a phase to its end, with a line of metrics after each epoch."""
-        self._resume(trainer, phase, name)
+    def train(self, trainer: Trainer, stage: Stage, at_epoch_end: Callable[[], None]) -> None:
+        """Train a stage to its end; `at_epoch_end` measures, and calls `note`."""
+        self._resume(trainer, stage)
         try:
-            self._train(trainer, phase, name, measure)
+            for _ in trainer.steps():
+                self._after_step(trainer, stage, at_epoch_end)
         except DivergedError as error:
-            kept = self._checkpoints.newest_first()[:1]
-            where = kept[0] if kept else "none yet"
+            newest = self._checkpoints.newest_first()[:1]
+            where = newest[0] if newest else "none yet"
             raise DivergedError(f"{error}. Last good checkpoint: {where}") from error
-        self._steps_before += trainer.step
+        self.steps_before += trainer.step
 
-    def _train(self, trainer: Trainer, phase: int, name: str, measure: Measure) -> None:
-        for _ in trainer.steps():
-            self.progress.advance(name)
-            stop = 0
-            if self.engine.meets_after(trainer.step):
-                stop = self.engine.highest(self._stop.received)
-            if trainer.at_epoch_end:
-                self._note_epoch(trainer, phase, name, measure)
-            if trainer.at_epoch_end or stop or self._is_time(trainer.step):
-                self._save(trainer, phase)
-            if stop:
-                # Fabric kills everything soon after the first process ends: let all have written.
-                self.engine.fabric.barrier()
-                raise StoppedError(stop)
-
-    def _is_time(self, step: int) -> bool:
-        return self.checkpoint_every is not None and step % self.checkpoint_every == 0
-
-    def _resume(self, trainer: Trainer, phase: int, name: str) -> None:
-        found, self._found = self._found, None
-        if found is None:
-            return
-        trainer.load_state_dict(found["trainer"])
-        states = found["random"]
-        if self.engine.rank < len(states):
-            restore_random_state(states[self.engine.rank])
-        assert found["phase"] == phase
-        self._steps_before = found["steps_before"]
-        self.progress.begin_at(self._steps_before + trainer.step)
-        self.progress.say(
-            f"going on with {name}, after step {trainer.step} of "
-            f"{trainer.recipe.epochs * len(trainer.loader)}"
-        )
-
-    def _note_epoch(self, trainer: Trainer, phase: int, name: str, measure: Measure) -> None:
-        line: dict[str, Any] = {
-            "phase": name,
-            "epoch": trainer.epoch,
-            "step": self._steps_before + trainer.step,
-            "lr": trainer.optimizer.param_groups[0]["lr"],
-            "loss": trainer.mean_loss(),
-            **measure(trainer.module),
-        }
+    def note(self, line: Mapping[str, Any], numbers: Mapping[str, float], text: str) -> None:
+        """Write down and show an epoch: `line` for the file of metrics, `numbers` for trackers."""
         if self.engine.is_main:
             self.metrics.add(line)
-        numbers = {k: float(v) for k, v in line.items() if k != "phase"}
-        self.engine.fabric.log_dict({**numbers, "phase": float(phase)}, step=line["step"])
-        self.progress.say_with_eta(_as_text(line, trainer.recipe.epochs))
+        self.engine.fabric.log_dict(dict(numbers), step=int(numbers["step"]))
+        self.progress.say_with_eta(text)
 
-    def _save(self, trainer: Trainer, phase: int) -> None:
+    def _resume(self, trainer: Trainer, stage: Stage) -> None:
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is None:
+            return
+        assert checkpoint["stage"] == stage.number
+        trainer.load_state_dict(checkpoint["trainer"])
+        states = checkpoint["random"]
+        if self.engine.rank < len(states):
+            restore_random_state(states[self.engine.rank])
+        self.steps_before = checkpoint["steps_before"]
+        self.progress.begin_at(self.steps_before + trainer.step)
+        steps = trainer.recipe.epochs * len(trainer.loader)
+        self.progress.say(f"resuming {stage.name} after step {trainer.step} of {steps}")
+
+    def _after_step(self, trainer: Trainer, stage: Stage, at_epoch_end: Callable[[], None]) -> None:
+        self.progress.advance(stage.name)
+        signal = 0
+        if self.engine.meets_after(trainer.step):
+            signal = self.engine.highest(self._stop.received)
+        every = self.checkpoint_every
+        is_due = every is not None and trainer.step % every == 0
+        if trainer.at_epoch_end or signal or is_due:
+            self._check_health(trainer)
+            if trainer.at_epoch_end:
+                at_epoch_end()
+            self._save(trainer, stage)
+        if signal:
+            # Fabric kills everything soon after the first process ends: let all have written.
+            self.engine.fabric.barrier()
+            raise StoppedError(signal)
+
+    def _check_health(self, trainer: Trainer) -> None:
+        """Raise rather than write a bad checkpoint: those before are good, and stay."""
         first_bad = trainer.first_bad_step()
         late = first_bad is not None  # a bad loss makes every weight bad in the same step
         finding = self.engine.first(unhealthy(trainer.model, late=late))
-        if finding:  # the checkpoints before this one are good, and stay
+        if finding:
             raise diverged(trainer.step, first_bad, finding)
+
+    def _save(self, trainer: Trainer, stage: Stage) -> None:
         content = {
-            "phase": phase,
-            "steps_before": self._steps_before,
+            "stage": stage.number,
+            "steps_before": self.steps_before,
             "model": trainer.model.state_dict(),
             "method": trainer.method.state_dict() if trainer.method else None,
             "trainer": trainer.state_dict(),
@@ -163,13 +163,4 @@ class Run:
             "metrics": self.metrics.position(),
         }
         if self.engine.is_main:
-            self._checkpoints.save(content, phase, trainer.step)
-
-
-def _as_text(line: dict[str, Any], epochs: int) -> str:
-    width = len(str(epochs))
-    text = f"{line['phase']}  epoch {line['epoch']:>{width}}/{epochs}  loss {line['loss']:.4f}"
-    for name in ("validation_accuracy", "density"):
-        if name in line:
-            text += f"  {name.partition('_')[0]} {percent(line[name]):>7}"
-    return text
+            self._checkpoints.save(content, stage.number, trainer.step)

@@ -6,23 +6,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from prunus.schema import Schema
-
-_BESIDE_THE_POINT = {"accelerator", "devices", "nodes", "workers", "compile", "channels_last"}
+from prunus.schema import NO_EFFECT, Schema
 
 
 class EngineSettings(Schema):
     """Devices, precision and the mechanics of a training step."""
 
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = 1
+    accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], NO_EFFECT] = "auto"
+    devices: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], NO_EFFECT] = 1
     """Processes on each machine; more than one train together by DDP."""
-    nodes: int = Field(default=1, ge=1)
-    workers: int = Field(default=0, ge=0)
+    nodes: Annotated[int, NO_EFFECT] = Field(default=1, ge=1)
+    workers: Annotated[int, NO_EFFECT] = Field(default=0, ge=0)
     """Processes that decode image files, for each device."""
-    compile: bool = False
+    compile: Annotated[bool, NO_EFFECT] = False
     """`torch.compile` the model: a minute at first, then up to 1.8 times as fast."""
-    channels_last: bool = False
+    channels_last: Annotated[bool, NO_EFFECT] = False
     """Keep images and weights in NHWC order, which many convolutions prefer."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Of the forward pass, by autocast; weights and scores always are float32."""
@@ -33,12 +31,11 @@ class EngineSettings(Schema):
     sync_batch_norm: bool = False
     """Batch statistics over all devices. GPUs only; otherwise each device uses its own part."""
 
-    def determining(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What determines the result, beyond rounding: not where it runs, nor how fast.
 
         The number of processes does: each has its own random numbers, and BatchNorm its own part.
         """
-        content = self.model_dump(mode="json", exclude=_BESIDE_THE_POINT)
         automatic = self.devices == "auto"
         processes = f"{self.nodes} x auto" if automatic else int(self.devices) * self.nodes
-        return {**content, "processes": processes}
+        return {**super().identity(), "processes": processes}

@@ -18,7 +18,7 @@ class StoppedError(PrunusError):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"stopped by {signal.Signals(number).name} after writing a checkpoint; the same "
-            "command goes on from here"
+            "command resumes from here"
         )
         self.status = 128 + number
 

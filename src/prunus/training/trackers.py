@@ -38,7 +38,7 @@ class _Tracker(Logger):
 
 
 class _WandB(_Tracker):
-    """One W&B run, which goes on when the run does."""
+    """One W&B run, which is resumed when the run is."""
 
     _run: Any = None
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "table.h"
+#include "core.h"
 
 namespace {
 
@@ -64,7 +64,7 @@ inline void store_upto(float* p, Vector v, int64_t count) {
   for (int64_t i = 0; i < count; ++i) p[i] = all[i];
 }
 
-inline float* plane_of(const Value& v, const Chunk& chunk, int64_t c) {
+inline float* plane_of(const Place& v, const Chunk& chunk, int64_t c) {
   return chunk.arena + v.offset + c * v.plane;
 }
 
@@ -84,17 +84,17 @@ inline void clear(float* p, int64_t count) {
 }
 
 // The zeros before the first plane, and those behind the first `body` floats of a plane.
-void clear_ends(const Value& v, const Chunk& chunk, int64_t c, int64_t body) {
+void clear_ends(const Place& v, const Chunk& chunk, int64_t c, int64_t body) {
   float* plane = plane_of(v, chunk, c);
   if (c == 0) clear(plane - v.lead, v.lead);
   clear(plane + body, v.height * v.pitch + v.tail - body);
 }
 
 // Those of rows [begin, end), and both ends of the plane with its first row.
-void clear_margins(const Value& v, const Chunk& chunk, int64_t c, int64_t begin, int64_t end) {
+void clear_margins(const Place& v, const Chunk& chunk, int64_t c, int64_t begin, int64_t end) {
   if (begin == 0) clear_ends(v, chunk, c, v.height * v.pitch);
   float* plane = plane_of(v, chunk, c);
-  const int64_t used = v.width * chunk.plan->lanes;
+  const int64_t used = v.width * chunk.program->lanes;
   if (v.pitch > used)
     for (int64_t y = begin; y < end; ++y) clear(plane + y * v.pitch + used, v.pitch - used);
 }
@@ -104,7 +104,7 @@ struct Band {
   int64_t c, begin, end;
 };
 
-inline Band band_of(const Operation& op, const Value& v, int64_t item) {
+inline Band band_of(const Instruction& op, const Place& v, int64_t item) {
   const int64_t band = item / v.channels;
   return {item % v.channels, v.height * band / op.bands, v.height * (band + 1) / op.bands};
 }
@@ -112,21 +112,18 @@ inline Band band_of(const Operation& op, const Value& v, int64_t item) {
 // ---------------------------------------------------------------------------------------------
 // Convolution
 
-struct Tile {
-  int32_t rows, columns, in, out, b, plane;
-};
-
 // Output of filters [first, last) at ROWS x COLUMNS vectors of positions. The sums stay in registers
 // while the filter's list is walked. STEP: input distance of two columns in vectors, 0 if not fixed.
 template <int ROWS, int COLUMNS, int STEP>
-void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
-  const int32_t* starts = chunk.plan->ints + op.ints;
-  const Entry* entries = chunk.plan->entries + op.entries;
-  const float* bias = chunk.plan->floats + op.floats;
-  const float* planes = op.p[5] ? bias + op.out.channels + tile.plane : nullptr;
-  const int32_t* mask = op.p[4] >= 0 ? chunk.plan->ints + op.p[4] + tile.out : nullptr;
-  const int64_t row = op.p[2], column = STEP ? STEP * LANES : op.p[3];
-  const float* in = chunk.arena + op.a.offset + tile.in;
+void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
+  const ConvParameters& p = op.parameters.conv;
+  const int32_t* starts = chunk.program->ints + op.ints;
+  const Entry* entries = chunk.program->entries + op.entries;
+  const float* bias = chunk.program->floats + op.floats;
+  const float* planes = p.has_planes ? bias + op.out.channels + tile.plane : nullptr;
+  const int32_t* mask = p.mask >= 0 ? chunk.program->ints + p.mask + tile.output : nullptr;
+  const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
+  const float* in = chunk.arena + op.a.offset + tile.input;
   const bool residual = op.b.offset >= 0, bounded_below = op.low > -INFINITY, bounded_above = op.high < INFINITY;
   const Vector low = splat((float)op.low), high = splat((float)op.high);
 
@@ -156,17 +153,17 @@ void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t
       for (int i = 0; i < WAYS * SIZE; ++i) sum[i % SIZE] += more[i / SIZE][i % SIZE];
     }
     for (; e != end; ++e) walk(*e, sum);
-    float* out = plane_of(op.out, chunk, f) + tile.out;
+    float* out = plane_of(op.out, chunk, f) + tile.output;
     if (planes) {
-      const float* plane = planes + f * op.p[6];
+      const float* plane = planes + f * p.plane;
 #pragma GCC unroll 32
       for (int i = 0; i < SIZE; ++i) {
         const int r = i / COLUMNS, c = i % COLUMNS;
-        sum[i] += chunk.plan->lanes < LANES ? load(plane + c * LANES) : splat(plane[r * op.p[7] + c]);
+        sum[i] += chunk.program->lanes < LANES ? load(plane + c * LANES) : splat(plane[r * p.plane_row + c]);
       }
     }
     if (residual) {
-      const float* b = plane_of(op.b, chunk, f) + tile.b;
+      const float* b = plane_of(op.b, chunk, f) + tile.residual;
 #pragma GCC unroll 32
       for (int i = 0; i < SIZE; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
     }
@@ -184,7 +181,7 @@ void convolve(const Operation& op, const Chunk& chunk, const Tile& tile, int64_t
   }
 }
 
-typedef void (*Convolve)(const Operation&, const Chunk&, const Tile&, int64_t, int64_t);
+typedef void (*Convolve)(const Instruction&, const Chunk&, const Tile&, int64_t, int64_t);
 
 // The convolution for a tile of 1, 2 or 4 rows whose vectors are at most MOST.
 template <int STEP, int ROWS, int COLUMNS>
@@ -207,44 +204,45 @@ Convolve choose(const Tile& tile) {
   }
 }
 
-void conv(const Operation& op, const Chunk& chunk, int64_t item) {
-  const int32_t* blocks = chunk.plan->ints + op.ints + op.out.channels + 1;
-  const Tile* tiles = (const Tile*)(blocks + op.p[1] + 1);
-  const Tile& tile = tiles[item % op.p[0]];
-  const int64_t first = blocks[item / op.p[0]], last = blocks[item / op.p[0] + 1];
-  if (chunk.plan->lanes < LANES) {
+void conv(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const int32_t* blocks = chunk.program->ints + op.ints + op.out.channels + 1;
+  const ConvParameters& p = op.parameters.conv;
+  const Tile* tiles = (const Tile*)(blocks + p.blocks + 1);
+  const Tile& tile = tiles[item % p.tiles];
+  const int64_t first = blocks[item / p.tiles], last = blocks[item / p.tiles + 1];
+  if (chunk.program->lanes < LANES) {
     // The last vector of a plane writes zeros behind its rows by itself.
     const int64_t body = (op.out.height * op.out.pitch + LANES - 1) / LANES * LANES;
-    if (tile.out == 0)
+    if (tile.output == 0)
       for (int64_t f = first; f < last; ++f) clear_ends(op.out, chunk, f, body);
-  } else if (tile.out % op.out.pitch == 0) {
-    const int64_t y = tile.out / op.out.pitch;
+  } else if (tile.output % op.out.pitch == 0) {
+    const int64_t y = tile.output / op.out.pitch;
     for (int64_t f = first; f < last; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);
   }
-  const int64_t step = op.p[3];
+  const int64_t step = p.column;
   (step == LANES ? choose<1>(tile) : step == 2 * LANES ? choose<2>(tile) : choose<0>(tile))(op, chunk, tile, first, last);
 }
 
 // ---------------------------------------------------------------------------------------------
 // Fully connected layers of one image
 
-inline float bounded(const Operation& op, float v) {
+inline float bounded(const Instruction& op, float v) {
   if (v < (float)op.low) v = (float)op.low;
   if (v > (float)op.high) v = (float)op.high;
   return v;
 }
 
-inline void finish(const Operation& op, const Chunk& chunk, int64_t f, float v) {
+inline void finish(const Instruction& op, const Chunk& chunk, int64_t f, float v) {
   if (op.b.offset >= 0) v += *plane_of(op.b, chunk, f);
   clear_margins(op.out, chunk, f, 0, 1);
   *plane_of(op.out, chunk, f) = bounded(op, v);
 }
 
-void linear(const Operation& op, const Chunk& chunk, int64_t item) {
-  const int32_t* starts = chunk.plan->ints + op.ints;
+void linear(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const int32_t* starts = chunk.program->ints + op.ints;
   const int32_t* blocks = starts + op.out.channels + 1;
-  const Entry* entries = chunk.plan->entries + op.entries;
-  const float* bias = chunk.plan->floats + op.floats;
+  const Entry* entries = chunk.program->entries + op.entries;
+  const float* bias = chunk.program->floats + op.floats;
   const float* in = chunk.arena + op.a.offset;
   for (int64_t f = blocks[item]; f < blocks[item + 1]; ++f) {
     float s0 = bias[f], s1 = 0, s2 = 0, s3 = 0;
@@ -267,9 +265,9 @@ inline float total(Vector v) {
   return sum;
 }
 
-void dense(const Operation& op, const Chunk& chunk, int64_t item) {
-  const int32_t* blocks = chunk.plan->ints + op.ints + op.out.channels + 1;
-  const float* bias = chunk.plan->floats + op.floats;
+void matrix(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const int32_t* blocks = chunk.program->ints + op.ints + op.out.channels + 1;
+  const float* bias = chunk.program->floats + op.floats;
   const float* in = chunk.arena + op.a.offset;
   const int64_t inputs = op.a.channels;
   for (int64_t f = blocks[item]; f < blocks[item + 1]; ++f) {
@@ -291,10 +289,10 @@ void dense(const Operation& op, const Chunk& chunk, int64_t item) {
 // ---------------------------------------------------------------------------------------------
 // In, out, copies
 
-void load_input(const Operation& op, const Chunk& chunk, int64_t item) {
-  const Value& v = op.out;
+void load_input(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const Place& v = op.out;
   const auto [c, begin, end] = band_of(op, v, item);
-  const int64_t lanes = chunk.plan->lanes, size = chunk.plan->input_size;
+  const int64_t lanes = chunk.program->lanes, size = chunk.program->input_size;
   float* plane = plane_of(v, chunk, c);
   const float* x = chunk.x + (c * v.height + begin) * v.width;
   for (int64_t y = begin; y < end; ++y, x += v.width) {
@@ -314,23 +312,24 @@ void load_input(const Operation& op, const Chunk& chunk, int64_t item) {
   clear_margins(v, chunk, c, begin, end);
 }
 
-void store_output(const Operation& op, const Chunk& chunk, int64_t item) {
-  const Value& v = op.a;
+void store_output(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const Place& v = op.a;
   const auto [c, begin, end] = band_of(op, v, item);
-  const int64_t lanes = chunk.plan->lanes;
+  const int64_t lanes = chunk.program->lanes;
   const float* plane = plane_of(v, chunk, c);
   for (int64_t l = 0; l < chunk.images; ++l) {
-    float* y = chunk.y + l * chunk.plan->output_size + (c * v.height + begin) * v.width;
+    float* y = chunk.y + l * chunk.program->output_size + (c * v.height + begin) * v.width;
     for (int64_t r = begin; r < end; ++r)
       for (int64_t i = 0; i < v.width; ++i) *y++ = plane[r * v.pitch + i * lanes + l];
   }
 }
 
-void copy(const Operation& op, const Chunk& chunk, int64_t item) {
-  const Value &a = op.a, &v = op.out;
+void copy(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const Place &a = op.a, &v = op.out;
   const auto [c, first, last] = band_of(op, v, item);
-  const int64_t lanes = chunk.plan->lanes;
-  const int64_t left = op.p[2], step = op.p[3];
+  const int64_t lanes = chunk.program->lanes;
+  const CopyParameters& p = op.parameters.copy;
+  const int64_t left = p.left, step = p.column_step;
   // Columns [begin, end) of the output are inside of the input.
   int64_t begin = 0, end = v.width;
   while (begin < end && left + begin * step < 0) ++begin;
@@ -339,7 +338,7 @@ void copy(const Operation& op, const Chunk& chunk, int64_t item) {
   float* plane = plane_of(v, chunk, c);
   for (int64_t y = first; y < last; ++y) {
     float* out = plane + y * v.pitch;
-    const int64_t row = op.p[0] + y * op.p[1];
+    const int64_t row = p.top + y * p.row_step;
     if (row < 0 || row >= a.height || begin == end) {
       clear(out, v.width * lanes);
       continue;
@@ -378,28 +377,28 @@ struct Sum {
   static V join(V a, V b) { return a + b; }
 };
 
-
 template <class Way>
-void pool(const Operation& op, const Chunk& chunk, int64_t item) {
-  const Value &a = op.a, &v = op.out;
+void pool(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const Place &a = op.a, &v = op.out;
   const auto [c, first, last] = band_of(op, v, item);
-  const int64_t lanes = chunk.plan->lanes;
-  const int32_t* rows = chunk.plan->ints + op.ints;
+  const PoolParameters& p = op.parameters.pool;
+  const int64_t lanes = chunk.program->lanes;
+  const int32_t* rows = chunk.program->ints + op.ints;
   const int32_t* columns = rows + 2 * v.height;
-  const float* by_row = op.kind == AVG_POOL ? chunk.plan->floats + op.floats : nullptr;
+  const float* by_row = op.kernel == AVG_POOL ? chunk.program->floats + op.floats : nullptr;
   const float* from = plane_of(a, chunk, c);
   float* plane = plane_of(v, chunk, c);
   for (int64_t y = first; y < last; ++y) {
     float* out = plane + y * v.pitch;
     // Whole windows of one image: along the row.
-    const int64_t stride = op.p[4];
+    const int64_t stride = p.stride;
     const bool along = lanes == 1 && stride <= 2;
-    const int64_t begin = along ? op.p[2] : 0, end = along ? op.p[3] : 0;
+    const int64_t begin = along ? p.whole_begin : 0, end = along ? p.whole_end : 0;
     for (int64_t x = begin; x < end; x += LANES) {
       Vector sum = splat(Way::start());
-      for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
-        for (int64_t k = 0; k < op.p[5]; ++k) {
-          const float* in = from + r * a.pitch + columns[2 * x] + k * op.p[1];
+      for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += p.row_step)
+        for (int64_t k = 0; k < p.columns; ++k) {
+          const float* in = from + r * a.pitch + columns[2 * x] + k * p.column_step;
           sum = Way::join(sum, stride == 1 ? load(in) : load_even(in));
         }
       // The rows that follow are written later, so what is behind this one may be anything yet.
@@ -412,8 +411,8 @@ void pool(const Operation& op, const Chunk& chunk, int64_t item) {
         if (x == begin && begin < end) x = end;
         if (x == v.width) break;
         Position sum = Way::start() - Position{};
-        for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += op.p[0])
-          for (int64_t k = columns[2 * x]; k < columns[2 * x + 1]; k += op.p[1])
+        for (int64_t r = rows[2 * y]; r < rows[2 * y + 1]; r += p.row_step)
+          for (int64_t k = columns[2 * x]; k < columns[2 * x + 1]; k += p.column_step)
             sum = Way::join(sum, *(const Position*)(from + r * a.pitch + k * n.value));
         *(Position*)(out + x * n.value) = sum;
       }
@@ -425,13 +424,16 @@ void pool(const Operation& op, const Chunk& chunk, int64_t item) {
   clear_margins(v, chunk, c, first, last);
 }
 
+void max_pool(const Instruction& op, const Chunk& chunk, int64_t item) { pool<Larger>(op, chunk, item); }
+void avg_pool(const Instruction& op, const Chunk& chunk, int64_t item) { pool<Sum>(op, chunk, item); }
+
 // ---------------------------------------------------------------------------------------------
 // One element after the other
 
 template <class Function>
-void each(const Operation& op, const Chunk& chunk, int64_t item, Function function) {
+void each(const Instruction& op, const Chunk& chunk, int64_t item, Function function) {
   const auto [c, begin, end] = band_of(op, op.out, item);
-  const int64_t count = op.out.width * chunk.plan->lanes;
+  const int64_t count = op.out.width * chunk.program->lanes;
   const float* a = plane_of(op.a, chunk, c);
   float* out = plane_of(op.out, chunk, c);
   for (int64_t y = begin; y < end; ++y)
@@ -440,43 +442,43 @@ void each(const Operation& op, const Chunk& chunk, int64_t item, Function functi
 }
 
 template <class Join>
-void pairwise(const Operation& op, const Chunk& chunk, int64_t item, Join join) {
+void pairwise(const Instruction& op, const Chunk& chunk, int64_t item, Join join) {
   const float* b = plane_of(op.b, chunk, item % op.out.channels);
   const int64_t pitch = op.b.pitch;
-  if (!op.p[0])
+  if (!op.parameters.pair.per_channel)
     each(op, chunk, item, [=](float v, int64_t y, int64_t i) { return join(v, b[y * pitch + i]); });
   else
-    with_lanes<LANES>(chunk.plan->lanes, [&](auto n) {
+    with_lanes<LANES>(chunk.program->lanes, [&](auto n) {
       each(op, chunk, item, [=](float v, int64_t, int64_t i) { return join(v, b[i % n.value]); });
     });
 }
 
-void add(const Operation& op, const Chunk& chunk, int64_t item) {
+void add(const Instruction& op, const Chunk& chunk, int64_t item) {
   pairwise(op, chunk, item, [](float a, float b) { return a + b; });
 }
 
-void multiply(const Operation& op, const Chunk& chunk, int64_t item) {
+void multiply(const Instruction& op, const Chunk& chunk, int64_t item) {
   pairwise(op, chunk, item, [](float a, float b) { return a * b; });
 }
 
-void affine(const Operation& op, const Chunk& chunk, int64_t item) {
+void affine(const Instruction& op, const Chunk& chunk, int64_t item) {
   const int64_t c = item % op.out.channels;
-  const float* scale = chunk.plan->floats + op.floats;
+  const float* scale = chunk.program->floats + op.floats;
   const float s = scale[c], t = scale[op.out.channels + c];
   each(op, chunk, item, [=](float v, int64_t, int64_t) { return v * s + t; });
 }
 
 inline float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
 
-void activation(const Operation& op, const Chunk& chunk, int64_t item) {
-  const float low = (float)op.low, high = (float)op.high;
+void activation(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const float low = (float)op.low, high = (float)op.high, slope = (float)op.slope;
   const auto run = [&](auto function) {
     each(op, chunk, item, [=](float v, int64_t, int64_t) { return function(v); });
   };
-  switch (op.p[0]) {
+  switch ((Activation)op.parameters.activation.function) {
     case CLAMP: return run([=](float v) { return clamp(v, low, high); });
-    case LEAKY_RELU: return run([=](float v) { return v < 0 ? v * low : v; });
-    case ELU: return run([=](float v) { return v < 0 ? low * expm1f(v) : v; });
+    case LEAKY_RELU: return run([=](float v) { return v < 0 ? v * slope : v; });
+    case ELU: return run([=](float v) { return v < 0 ? slope * expm1f(v) : v; });
     case SIGMOID: return run([](float v) { return 1 / (1 + expf(-v)); });
     case TANH: return run([](float v) { return tanhf(v); });
     case SILU: return run([](float v) { return v / (1 + expf(-v)); });
@@ -488,9 +490,9 @@ void activation(const Operation& op, const Chunk& chunk, int64_t item) {
   }
 }
 
-void softmax(const Operation& op, const Chunk& chunk, int64_t) {
-  const Value &a = op.a, &v = op.out;
-  const int64_t lanes = chunk.plan->lanes;
+void softmax(const Instruction& op, const Chunk& chunk, int64_t) {
+  const Place &a = op.a, &v = op.out;
+  const int64_t lanes = chunk.program->lanes;
   for (int64_t y = 0; y < v.height; ++y)
     for (int64_t i = 0; i < v.width * lanes; ++i) {
       const float* in = chunk.arena + a.offset + y * a.pitch + i;
@@ -500,7 +502,7 @@ void softmax(const Operation& op, const Chunk& chunk, int64_t) {
       for (int64_t c = 0; c < v.channels; ++c) sum += expf(in[c * a.plane] - most);
       for (int64_t c = 0; c < v.channels; ++c) {
         const float shifted = in[c * a.plane] - most;
-        out[c * v.plane] = op.p[0] ? shifted - logf(sum) : expf(shifted) / sum;
+        out[c * v.plane] = op.parameters.softmax.log ? shifted - logf(sum) : expf(shifted) / sum;
       }
     }
   for (int64_t c = 0; c < v.channels; ++c) clear_margins(v, chunk, c, 0, v.height);
@@ -508,7 +510,8 @@ void softmax(const Operation& op, const Chunk& chunk, int64_t) {
 
 }  // namespace
 
-// By Kind.
-extern const Kernel KERNELS[] = {load_input, store_output, conv, linear, dense, copy, pool<Larger>, pool<Sum>,
-                                 add, multiply, affine, activation, softmax};
+// By Kernel: a kernel that interface.py declares and that is not defined here does not compile.
+#define ADDRESS(kernel) kernel,
+extern const KernelFunction KERNELS[] = {FOR_EACH_KERNEL(ADDRESS)};
+static_assert(sizeof(KERNELS) / sizeof(*KERNELS) == KERNEL_COUNT, "every kernel has a function");
 extern const int64_t MOST_VECTORS = MOST;

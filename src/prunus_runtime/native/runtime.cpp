@@ -1,4 +1,4 @@
-// Runs plans: instruction sets, threads, arenas, and the C interface that native.py loads.
+// Runs programs: instruction sets, threads, arenas, and the C interface that __init__.py loads.
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -10,24 +10,24 @@
 
 #include <unistd.h>
 
-#include "table.h"
+#include "core.h"
 
 #ifdef PRUNUS_X86
-extern const Kernel kernels_avx512[], kernels_avx2[];
+extern const KernelFunction kernels_avx512[], kernels_avx2[];
 extern const int64_t most_avx512, most_avx2;
 #endif
-extern const Kernel kernels_portable[];
+extern const KernelFunction kernels_portable[];
 extern const int64_t most_portable;
 
 namespace {
 
 struct Isa {
-  const Kernel* kernels;
+  const KernelFunction* kernels;
   int64_t lanes, most;
   bool usable;
 };
 
-// In the order of native.py.
+// In the order of ISAS in __init__.py.
 Isa isa(int64_t index) {
   switch (index) {
 #ifdef PRUNUS_X86
@@ -85,30 +85,30 @@ class Arena {
 
 thread_local Arena own_arena, shared_arena;
 
-// How far an operation of a shared chunk is: which parts somebody has begun, and how many are done.
+// How far an instruction of a shared chunk is: which parts somebody has begun, and how many are done.
 struct alignas(64) Progress {
   std::atomic<uint64_t> begun{0};
   std::atomic<int64_t> done{0};
 };
 
 // A batch. First whole chunks, one for a thread at a time; then what cannot be shared in that way,
-// chunk by chunk, with the parts of each operation shared: a helper does its own part, which is next
+// chunk by chunk, with the parts of each instruction shared: a helper does its own part, which is next
 // to what it did before, and the caller, who is always there, also what nobody has begun. So any
 // number of threads may take part and each may come late: nobody waits for one that has not begun.
 class Job {
  public:
-  Job(const Plan& plan, const float* x, float* y, int64_t images, int64_t threads)
-      : plan_(plan), kernels_(isa(plan.isa).kernels), x_(x), y_(y), images_(images),
-        chunks_((images + plan.lanes - 1) / plan.lanes),
-        alone_(alone(plan, chunks_, threads)),
-        shared_(alone_ < chunks_ ? shared_arena.reserve(plan.arena) : nullptr),
-        progress_((chunks_ - alone_) * plan.count) {}
+  Job(const Program& program, const float* x, float* y, int64_t images, int64_t threads)
+      : program_(program), kernels_(isa(program.isa).kernels), x_(x), y_(y), images_(images),
+        chunks_((images + program.lanes - 1) / program.lanes),
+        alone_(alone(program, chunks_, threads)),
+        shared_(alone_ < chunks_ ? shared_arena.reserve(program.arena) : nullptr),
+        progress_((chunks_ - alone_) * program.count) {}
 
   void help(int64_t number) {
     for (int64_t i; (i = next_.fetch_add(1)) < alone_;) {
-      if (float* own = own_arena.reserve(plan_.arena)) {
+      if (float* own = own_arena.reserve(program_.arena)) {
         const Chunk chunk = chunk_at(i, own);
-        for (int64_t k = 0; k < plan_.count; ++k) run_items(k, chunk, 0, plan_.operations[k].items);
+        for (int64_t k = 0; k < program_.count; ++k) run_items(k, chunk, 0, program_.instructions[k].items);
       } else {
         complete_ = false;
       }
@@ -116,9 +116,9 @@ class Job {
     }
     for (int64_t i = alone_; i < chunks_; ++i) {
       const Chunk chunk = chunk_at(i, shared_);
-      for (int64_t k = 0; k < plan_.count; ++k) {
-        Progress& progress = progress_[(i - alone_) * plan_.count + k];
-        const Operation& op = plan_.operations[k];
+      for (int64_t k = 0; k < program_.count; ++k) {
+        Progress& progress = progress_[(i - alone_) * program_.count + k];
+        const Instruction& op = program_.instructions[k];
         const int64_t last = number == 0 || number >= op.parts ? op.parts : number + 1;
         for (int64_t part = number; part < last; ++part) {
           const uint64_t bit = uint64_t(1) << part;
@@ -149,28 +149,28 @@ class Job {
  private:
   // How many chunks have a thread of their own: not the last ones, if too few threads would be busy
   // with them and the others can help.
-  static int64_t alone(const Plan& plan, int64_t chunks, int64_t threads) {
+  static int64_t alone(const Program& program, int64_t chunks, int64_t threads) {
     const int64_t rest = chunks % threads;
     if (2 * rest >= threads && rest > 1) return chunks;
-    for (int64_t k = 0; k < plan.count; ++k)
-      if (plan.operations[k].parts > 1 && threads > 1) return chunks - rest;
+    for (int64_t k = 0; k < program.count; ++k)
+      if (program.instructions[k].parts > 1 && threads > 1) return chunks - rest;
     return chunks;
   }
 
   Chunk chunk_at(int64_t i, float* memory) const {
-    const int64_t first = i * plan_.lanes, left = images_ - first;
-    return {&plan_, memory, x_ + first * plan_.input_size, y_ + first * plan_.output_size,
-            left < plan_.lanes ? left : plan_.lanes};
+    const int64_t first = i * program_.lanes, left = images_ - first;
+    return {&program_, memory, x_ + first * program_.input_size, y_ + first * program_.output_size,
+            left < program_.lanes ? left : program_.lanes};
   }
 
   void run_items(int64_t k, const Chunk& chunk, int64_t begin, int64_t end) const {
-    const Operation& op = plan_.operations[k];
-    const Kernel kernel = kernels_[op.kind];
+    const Instruction& op = program_.instructions[k];
+    const KernelFunction kernel = kernels_[op.kernel];
     for (int64_t item = begin; item < end; ++item) kernel(op, chunk, item);
   }
 
-  const Plan& plan_;
-  const Kernel* kernels_;
+  const Program& program_;
+  const KernelFunction* kernels_;
   const float* x_;
   float* y_;
   const int64_t images_, chunks_, alone_;
@@ -259,19 +259,19 @@ Pool& pool() {
 
 #define API extern "C" __attribute__((visibility("default")))
 
-// Floats in a vector of instruction set `index`, 0 where this processor or build has not got it.
+// Floats in a vector of instruction set `index`, 0 where this processor or build does not support it.
 API int64_t prunus_lanes(int64_t index) { return isa(index).usable ? isa(index).lanes : 0; }
 
 // Vectors of sums that its registers hold: the largest tile.
 API int64_t prunus_most(int64_t index) { return isa(index).most; }
 
-// For native.py to see that its table has the same layout.
-API int64_t prunus_operation_size() { return sizeof(Operation); }
+// The declaration that this library was compiled from: __init__.py refuses another one than its own.
+API const char* prunus_abi() { return PRUNUS_ABI; }
 
 // 0, or 1 where there was no memory.
-API int prunus_run(const Plan* plan, const float* x, float* y, int64_t images, int64_t threads) {
+API int prunus_run(const Program* program, const float* x, float* y, int64_t images, int64_t threads) {
   try {
-    Job job(*plan, x, y, images, threads);
+    Job job(*program, x, y, images, threads);
     if (!job.ready()) return 1;
     if (threads <= 1 || job.for_one() || !pool().run(job, threads)) job.finish();
     return !job.complete();

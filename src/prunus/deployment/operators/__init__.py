@@ -1,19 +1,52 @@
-"""How each ATen operator becomes an operation of the graph: one small function each.
+"""How PyTorch spells the operations of a graph: one small function for each, in both directions.
 
-A function gets the walk, which writes operations down, and the operator's arguments by name. Those
-that are tensors are constants of the model; those that are `Value`s come from the input.
+`OPERATORS` translates ATen operators. A function gets the walk, which writes operations down, and
+the operator's arguments by name. Those that are tensors are constants of the model; those that are
+`Value`s come from the input. `compute` does in PyTorch what an operation does: with tensors, and
+also with the proxies of `torch.fx`, by which `module.py` records it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
 from prunus.deployment.operators import activations, arithmetic, layers, pooling, shaping
-from prunus.deployment.operators.walk import Translate, Unsupported, Value
+from prunus.deployment.operators.walk import Compute, Tensors, Translate, Unsupported, Value
+from prunus_runtime.graph import Operation
+
+__all__ = ["OPERATORS", "Unsupported", "Value", "compute", "evaluate", "tensors_of"]
+
+_FILES = (layers, activations, pooling, shaping, arithmetic)
 
 OPERATORS: dict[str, Translate] = {
-    **layers.OPERATORS,
-    **activations.OPERATORS,
-    **pooling.OPERATORS,
-    **shaping.OPERATORS,
-    **arithmetic.OPERATORS,
+    name: translate for file in _FILES for name, translate in file.OPERATORS.items()
 }
 """Every operator that can be deployed, by its name without overloads."""
 
-__all__ = ["OPERATORS", "Unsupported", "Value"]
+_COMPUTE: dict[str, Compute] = {
+    kind: function for file in _FILES for kind, function in file.COMPUTE.items()
+}
+_TENSORS = {**arithmetic.TENSORS, **pooling.TENSORS}
+
+
+def compute(operation: Operation, inputs: Sequence[Any], tensors: Tensors) -> Any:
+    """The value of `operation` for a batch, with the tensors that `tensors_of` gives."""
+    return _COMPUTE[operation.kind](operation.attributes, tensors, *inputs)
+
+
+def tensors_of(operation: Operation, shape: Sequence[int] = ()) -> dict[str, Tensor]:
+    """The tensors with which an operation computes on a first input of `shape`."""
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in operation.tensors.items()}
+    special = _TENSORS.get(operation.kind)
+    return tensors if special is None else special(operation.attributes, tensors, shape)
+
+
+def evaluate(operation: Operation, *inputs: Tensor) -> Tensor:
+    """The value of `operation` for batches of tensors, in their precision."""
+    tensors = tensors_of(operation, inputs[0].shape[1:])
+    result: Tensor = compute(operation, inputs, {k: t.to(inputs[0]) for k, t in tensors.items()})
+    return result

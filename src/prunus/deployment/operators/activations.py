@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from prunus.deployment.operators.walk import (
     Arguments,
+    Attributes,
+    Compute,
+    Tensors,
     Translate,
     Unsupported,
     Value,
@@ -14,7 +22,9 @@ from prunus.deployment.operators.walk import (
     value_of,
 )
 
-_LOWEST, _HIGHEST = (float(bound) for bound in (-3.4028234663852886e38, 3.4028234663852886e38))
+_LOWEST, _HIGHEST = torch.finfo(torch.float32).min, torch.finfo(torch.float32).max
+_SAME_NAME = ("relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid")
+"""Activations without options, that are called the same in ATen."""
 
 
 def _activation(kind: str) -> Translate:
@@ -75,12 +85,7 @@ def _softmax(*, log: bool) -> Translate:
 
 
 OPERATORS: dict[str, Translate] = {
-    "relu": _activation("relu"),
-    "sigmoid": _activation("sigmoid"),
-    "tanh": _activation("tanh"),
-    "silu": _activation("silu"),
-    "hardswish": _activation("hardswish"),
-    "hardsigmoid": _activation("hardsigmoid"),
+    **{name: _activation(name) for name in _SAME_NAME},
     "relu6": _relu6,
     "hardtanh": _clamp,
     "clamp": _clamp,
@@ -95,3 +100,28 @@ OPERATORS: dict[str, Translate] = {
     "log_softmax": _softmax(log=True),
     "_log_softmax": _softmax(log=True),
 }
+
+
+def _compute_activation(a: Attributes, _: Tensors, x: Any) -> Any:
+    return _FUNCTIONS[a["kind"]](x, a)
+
+
+def _compute_softmax(a: Attributes, _: Tensors, x: Any) -> Any:
+    return (F.log_softmax if a["log"] else F.softmax)(x, dim=1)
+
+
+_FUNCTIONS: dict[str, Callable[[Any, Attributes], Any]] = {
+    "relu": lambda x, _: F.relu(x),
+    "clamp": lambda x, a: F.hardtanh(x, a["low"], a["high"]),
+    "leaky_relu": lambda x, a: F.leaky_relu(x, a["slope"]),
+    "elu": lambda x, a: F.elu(x, a["slope"]),
+    "sigmoid": lambda x, _: torch.sigmoid(x),
+    "tanh": lambda x, _: torch.tanh(x),
+    "silu": lambda x, _: F.silu(x),
+    "hardswish": lambda x, _: F.hardswish(x),
+    "hardsigmoid": lambda x, _: F.hardsigmoid(x),
+    "gelu": lambda x, _: F.gelu(x),
+    "gelu_tanh": lambda x, _: F.gelu(x, approximate="tanh"),
+}
+
+COMPUTE: dict[str, Compute] = {"activation": _compute_activation, "softmax": _compute_softmax}

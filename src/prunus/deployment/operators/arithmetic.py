@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +11,9 @@ from torch import Tensor
 
 from prunus.deployment.operators.walk import (
     Arguments,
+    Attributes,
+    Compute,
+    Tensors,
     Translate,
     Unsupported,
     Value,
@@ -102,3 +107,21 @@ OPERATORS: dict[str, Translate] = {
     "div": _div,
     "neg": _neg,
 }
+
+
+def _compute_affine(_: Attributes, t: Tensors, x: Any) -> Any:
+    if "scale" in t:
+        x = operator.mul(x, t["scale"])
+    return operator.add(x, t["shift"]) if "shift" in t else x
+
+
+def _affine_tensors(_: Attributes, t: Tensors, shape: Sequence[int]) -> dict[str, Tensor]:
+    return {name: tensor.reshape(-1, *[1] * (len(shape) - 1)) for name, tensor in t.items()}
+
+
+COMPUTE: dict[str, Compute] = {
+    "add": lambda _, __, a, b: operator.add(a, b),
+    "multiply": lambda _, __, a, b: operator.mul(a, b),
+    "affine": _compute_affine,
+}
+TENSORS = {"affine": _affine_tensors}

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from prunus.deployment.operators.walk import (
     Arguments,
+    Attributes,
+    Compute,
+    Tensors,
     Translate,
     Unsupported,
     Value,
     Walk,
     constant_of,
+    is_symmetric,
+    padded,
     pair_of,
     value_of,
 )
+from prunus_runtime.graph import Operation
 
 
 def _conv2d(walk: Walk, a: Arguments) -> Value:
@@ -93,3 +101,45 @@ OPERATORS: dict[str, Translate] = {
     "batch_norm": _batch_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
 }
+
+
+def _compute_conv(a: Attributes, t: Tensors, x: Any) -> Any:
+    padding = a["padding"]
+    if not is_symmetric(padding):
+        x, padding = padded(x, padding), [0, 0]
+    sides = list(padding[:2])
+    y = F.conv2d(x, t["weight"], t.get("bias"), a["stride"], sides, a["dilation"], a["groups"])
+    return operator.add(y, t["plane"]) if "plane" in t else y
+
+
+def _compute_linear(_: Attributes, t: Tensors, x: Any) -> Any:
+    return F.linear(x, t["weight"], t.get("bias"))
+
+
+COMPUTE: dict[str, Compute] = {"conv": _compute_conv, "linear": _compute_linear}
+
+
+def to_layer(operation: Operation) -> tuple[nn.Module, list[int]]:
+    """The standard layer for an operation with weights, but for its plane; and the padding
+    [top, left, bottom, right] that its input needs before."""
+    a, weight, has_bias = (
+        operation.attributes,
+        operation.tensors["weight"],
+        "bias" in operation.tensors,
+    )
+    if weight.ndim == 2:
+        return nn.Linear(weight.shape[1], weight.shape[0], has_bias), [0, 0, 0, 0]
+    inside, outside = list(a["padding"][:2]), [0, 0, 0, 0]
+    if not is_symmetric(a["padding"]):
+        inside, outside = [0, 0], list(a["padding"])
+    layer = nn.Conv2d(
+        weight.shape[1] * a["groups"],
+        weight.shape[0],
+        (weight.shape[2], weight.shape[3]),
+        stride=tuple(a["stride"]),
+        padding=tuple(inside),
+        dilation=tuple(a["dilation"]),
+        groups=a["groups"],
+        bias=has_bias,
+    )
+    return layer, outside

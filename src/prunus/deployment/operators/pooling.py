@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from prunus.deployment.operators.walk import (
     Arguments,
+    Attributes,
+    Compute,
+    Tensors,
     Translate,
     Unsupported,
     Value,
     Walk,
+    is_symmetric,
+    padded,
     pair_of,
     value_of,
 )
@@ -75,3 +86,33 @@ OPERATORS: dict[str, Translate] = {
     "_adaptive_avg_pool2d": _adaptive_avg_pool,
     "mean": _mean,
 }
+
+
+def _compute_max_pool(a: Attributes, _: Tensors, x: Any) -> Any:
+    sides, kernel = list(a["padding"][:2]), list(a["kernel"])
+    too_much = any(2 * p > k for p, k in zip(sides, kernel, strict=True))  # for PyTorch
+    if too_much or not is_symmetric(a["padding"]):
+        x, sides = padded(x, a["padding"], -torch.inf), [0, 0]
+    return F.max_pool2d(x, kernel, list(a["stride"]), sides, list(a["dilation"]))
+
+
+def _compute_avg_pool(a: Attributes, t: Tensors, x: Any) -> Any:
+    y = F.avg_pool2d(padded(x, a["padding"]), list(a["kernel"]), list(a["stride"]))
+    return operator.truediv(y, t["counted"]) if "counted" in t else y
+
+
+def _avg_pool_tensors(a: Attributes, _: Tensors, shape: Sequence[int]) -> dict[str, Tensor]:
+    """The fraction of each window that its mean is over, unless all are whole."""
+    inner = padded(torch.ones(1, 1, *shape[1:]), a["count_padding"], 1.0)
+    pairs = zip(a["padding"], a["count_padding"], strict=True)
+    outer = padded(inner, [whole - part for whole, part in pairs])
+    counted = F.avg_pool2d(outer, list(a["kernel"]), list(a["stride"]))
+    return {} if bool((counted == 1).all()) else {"counted": counted}
+
+
+COMPUTE: dict[str, Compute] = {
+    "max_pool": _compute_max_pool,
+    "avg_pool": _compute_avg_pool,
+    "adaptive_avg_pool": lambda a, _, x: F.adaptive_avg_pool2d(x, a["size"]),
+}
+TENSORS = {"avg_pool": _avg_pool_tensors}

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from prunus.deployment.operators.walk import (
     Arguments,
+    Attributes,
+    Compute,
+    Tensors,
     Translate,
     Unsupported,
     Value,
     Walk,
     value_of,
 )
+from prunus_runtime.ops import kind_of
+from prunus_runtime.ops.conv import PIXELWISE
 
 
 def _reshape(walk: Walk, a: Arguments) -> Value:
@@ -37,20 +44,19 @@ def _unflatten(walk: Walk, x: Value) -> Value:
         shape = (*walk.shapes[x], 1, 1)
         if operation.kind == "flatten" and walk.shapes[before] == shape:
             return before
-        if operation.kind in ("activation", "affine"):
+        if kind_of(operation).pointwise:
             return walk.again(operation, shape, inputs=(_unflatten(walk, before),))
         if operation.kind == "linear":
             weight = operation.tensors["weight"]
-            pixelwise = {"stride": [1, 1], "padding": [0] * 4, "dilation": [1, 1], "groups": 1}
             return walk.again(
                 operation,
                 shape,
                 kind="conv",
                 inputs=(_unflatten(walk, before),),
-                attributes=pixelwise,
+                attributes=PIXELWISE,
                 tensors={**operation.tensors, "weight": weight[:, :, None, None]},
             )
-    raise Unsupported("to make images of features that were none")
+    raise Unsupported("to make images of features that were not flattened images")
 
 
 def _same(walk: Walk, a: Arguments) -> Value:
@@ -132,4 +138,22 @@ OPERATORS: dict[str, Translate] = {
     "split": _split,
     "split_with_sizes": _split,
     "chunk": _split,
+}
+
+
+def _compute_pad(a: Attributes, _: Tensors, x: Any) -> Any:
+    top, left, bottom, right = a["padding"]
+    return F.pad(x, [left, right, top, bottom, *a["channels"]])
+
+
+def _compute_slice(a: Attributes, _: Tensors, x: Any) -> Any:
+    parts = map(slice, a["start"], a["stop"], a["step"])
+    return operator.getitem(x, (slice(None), *parts))
+
+
+COMPUTE: dict[str, Compute] = {
+    "concatenate": lambda _, __, *x: torch.cat(list(x), dim=1),
+    "flatten": lambda _, __, x: torch.flatten(x, 1),
+    "pad": _compute_pad,
+    "slice": _compute_slice,
 }

@@ -31,7 +31,7 @@ async function embed(target, specification, rows) {
   });
 }
 
-// The plots of tasks: a click, or Enter where the keyboard is, opens a point; arrows go on.
+// The plots of tasks: a click, or Enter where the keyboard is, opens a point; arrows move to the next.
 
 async function draw(number) {
   const target = document.getElementById(`chart-${number}`);
@@ -66,13 +66,13 @@ function open(task, point) {
   const seeds = part("seeds");
   seeds.replaceChildren(...tickets.map((n) => element("option", data.tickets[n].seed, {value: n})));
   seeds.parentElement.hidden = tickets.length < 2;
-  seeds.onchange = () => show(data.tickets[seeds.value], part("layer").value);
+  seeds.onchange = () => show(task, data.tickets[seeds.value], part("layer").value);
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
-  show(data.tickets[tickets[0]]);
+  show(task, data.tickets[tickets[0]]);
 }
 
-function show(ticket, wantedLayer) {
+function show(task, ticket, wantedLayer) {
   part("facts").replaceChildren(
     ...ticket.facts.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
   part("settings").replaceChildren(...ticket.settings.map(([name, value]) => {
@@ -86,19 +86,19 @@ function show(ticket, wantedLayer) {
   for (const name of ["layers", "blocks"])
     chart(name, {...data.panel[name], height: 17 * ticket[name].length}, ticket[name]);
   const rows = curve(ticket);
-  for (const name of ["accuracy", "kept", "loss"])
-    chart(name, data.panel[name], rows.filter((row) => row[name] !== null));
+  const metric = data.metrics[task];
+  part("metric").textContent = `Validation ${metric.name}`;
+  for (const [name, spec] of [["value", metric.chart], ["kept", data.panel.kept],
+                              ["loss", data.panel.loss]])
+    chart(name, spec, rows.filter((row) => row[name] !== null));
 }
 
 function curve(ticket) {
   const search = data.curves[ticket.run] ?? [];
-  const last = search.findLastIndex((row) => row.phase === ticket.stage);
+  const last = search.findLastIndex((row) => row.stage === ticket.stage);
   const parts = {search: last < 0 ? search : search.slice(0, last + 1),
                  "re-training": data.curves[ticket.retraining] ?? []};
-  const percent = (value) => value === null ? null : 100 * value;
-  return Object.entries(parts).flatMap(([part, rows]) => rows.map((row) => ({
-    part, phase: row.phase, at: row.at, loss: row.loss, kept: percent(row.density),
-    accuracy: percent(row.validation_accuracy)})));
+  return Object.entries(parts).flatMap(([part, rows]) => rows.map((row) => ({part, ...row})));
 }
 
 function chart(name, specification, rows) {

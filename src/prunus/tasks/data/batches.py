@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from prunus.errors import SettingError
-from prunus.tasks.data.sharding import LoaderOptions, Plan, generator_for
+from prunus.randomness import generator_for
+from prunus.tasks.data.sharding import LoaderOptions, Plan
 
 
 class Batches:

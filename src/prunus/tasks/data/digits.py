@@ -1,5 +1,8 @@
 """The handwritten digits that come with scikit-learn: real data without a download."""
 
+import importlib
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -12,16 +15,20 @@ _VALIDATION_IMAGES = 200
 _BRIGHTEST = 16
 
 
-def digits(options: DataOptions) -> ArrayData:
-    """1,797 images of 8x8 pixels; 797 of them, always the same, are the test set."""
+def scikit_learn_datasets() -> Any:
+    """The module of scikit-learn that has data embedded."""
     try:
-        from sklearn.datasets import load_digits
+        return importlib.import_module("sklearn.datasets")
     except ImportError as error:
         raise SettingError(
-            "the digits come with scikit-learn, which is not installed: "
+            "these data come with scikit-learn, which is not installed: "
             "pip install -e '.[demo]' in the Prunus clone"
         ) from error
-    content = load_digits()
+
+
+def digits(options: DataOptions) -> ArrayData:
+    """1,797 images of 8x8 pixels; 797 of them, always the same, are the test set."""
+    content = scikit_learn_datasets().load_digits()
     pixels = np.rint(content.images * (255 / _BRIGHTEST)).astype(np.uint8)
     everything = Split(
         torch.from_numpy(pixels).unsqueeze(1), torch.from_numpy(content.target).long()

@@ -12,14 +12,14 @@ from prunus.lookup import unknown
 from prunus.tasks.data.errors import DataError
 from prunus.tasks.data.sources import SOURCES, Source
 
-Progress = Callable[[str, int, int | None], None]
+DownloadProgress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes so far and, where the server tells, their total."""
 
 _TIMEOUT_SECONDS = 60
 _CHUNK = 1 << 20
 
 
-def download(name: str, root: Path, progress: Progress | None = None) -> Path:
+def download(name: str, root: Path, progress: DownloadProgress | None = None) -> Path:
     """Get a data set and return its folder below `root`; nothing happens if it is there.
 
     Every file is compared with its published checksum before it appears under its name, so an
@@ -38,7 +38,9 @@ def download(name: str, root: Path, progress: Progress | None = None) -> Path:
     return folder
 
 
-def _get_archives(source: Source, temporary: Path, folder: Path, progress: Progress | None) -> None:
+def _get_archives(
+    source: Source, temporary: Path, folder: Path, progress: DownloadProgress | None
+) -> None:
     if all((folder / name).is_file() for name in source.unpacked):
         return
     content = temporary / "content"
@@ -54,7 +56,9 @@ def _get_archives(source: Source, temporary: Path, folder: Path, progress: Progr
             raise DataError(f"cannot unpack {source.url}{file} into {folder}: {error}") from error
 
 
-def _get_files(source: Source, temporary: Path, folder: Path, progress: Progress | None) -> None:
+def _get_files(
+    source: Source, temporary: Path, folder: Path, progress: DownloadProgress | None
+) -> None:
     for file, md5 in source.files.items():
         target = folder / file
         if not (target.is_file() and _md5(target) == md5):
@@ -63,7 +67,7 @@ def _get_files(source: Source, temporary: Path, folder: Path, progress: Progress
             path.replace(target)
 
 
-def _fetch(url: str, md5: str, path: Path, progress: Progress | None) -> Path:
+def _fetch(url: str, md5: str, path: Path, progress: DownloadProgress | None) -> Path:
     received = 0
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as reply, path.open("wb") as out:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prunus.errors import SettingError
+from prunus.randomness import generator_for, seed_for
 from prunus.tasks.data.batches import Normalise
 from prunus.tasks.data.errors import DamagedDataError
 from prunus.tasks.data.image_transforms import (
@@ -21,7 +22,7 @@ from prunus.tasks.data.image_transforms import (
     training_view,
 )
 from prunus.tasks.data.image_tree import ImageList, ImageSplits, read_tree
-from prunus.tasks.data.sharding import LoaderOptions, Plan, generator_for, seed_for
+from prunus.tasks.data.sharding import LoaderOptions, Plan
 from prunus.tasks.data.splits import DataOptions, SplitName
 
 _MEAN = (0.485, 0.456, 0.406)
@@ -141,7 +142,7 @@ class _EpochOrder(Sampler[_Request]):
         self._epoch, self._batches = epoch, batches
 
     def __iter__(self) -> Iterator[_Request]:
-        count, epoch = self._plan.images, self._epoch
+        count, epoch = self._plan.samples, self._epoch
         order = (
             torch.arange(count)
             if self._seed is None

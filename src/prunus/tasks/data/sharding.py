@@ -1,10 +1,9 @@
 """How an epoch is cut into batches and shared among ranks, and where its randomness comes from.
 
 Nothing here has state: an epoch's order and augmentation follow from its key alone, so a run
-can start anywhere inside an epoch, on any number of ranks or workers, and see the same images.
+can start anywhere inside an epoch, on any number of ranks or workers, and see the same samples.
 """
 
-import hashlib
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +13,7 @@ from prunus.errors import SettingError
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """How a loader hands out batches. `batch_size` counts the images of all ranks together."""
+    """How a loader hands out batches. `batch_size` counts the samples of all ranks together."""
 
     batch_size: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -36,33 +35,33 @@ class LoaderOptions:
             )
         if self.batch_size % self.world_size:
             raise SettingError(
-                f"a batch of {self.batch_size} images cannot be shared equally among "
+                f"a batch of {self.batch_size} samples cannot be shared equally among "
                 f"{self.world_size} ranks; use a multiple of {self.world_size}"
             )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which positions of an epoch of `images` make up each batch, for one rank.
+    """Which positions of an epoch of `samples` make up each batch, for one rank.
 
     Training (`whole_batches`) leaves out an incomplete last batch; evaluation keeps it, so that
-    every image is seen once. A rank's part of that last batch may be empty: every rank still
+    every sample is seen once. A rank's part of that last batch may be empty: every rank still
     gets it, so that all take the same number of steps.
     """
 
-    images: int
+    samples: int
     options: LoaderOptions
     whole_batches: bool
 
     def __post_init__(self) -> None:
         if self.whole_batches and len(self) == 0:
             raise SettingError(
-                f"a batch of {self.options.batch_size} images is more than the {self.images} "
+                f"a batch of {self.options.batch_size} samples is more than the {self.samples} "
                 f"of the training set; use a smaller batch_size"
             )
 
     def __len__(self) -> int:
-        full, rest = divmod(self.images, self.options.batch_size)
+        full, rest = divmod(self.samples, self.options.batch_size)
         return full + (rest > 0 and not self.whole_batches)
 
     def batches_from(self, start_batch: int) -> range:
@@ -76,17 +75,6 @@ class Plan:
     def positions(self, batch: int) -> slice:
         """This rank's positions of `batch`; ranks follow each other without gap or overlap."""
         start = batch * self.options.batch_size
-        size = min(self.options.batch_size, self.images - start)
+        size = min(self.options.batch_size, self.samples - start)
         rank, world_size = self.options.rank, self.options.world_size
         return slice(start + size * rank // world_size, start + size * (rank + 1) // world_size)
-
-
-def seed_for(*key: int) -> int:
-    """One well-mixed seed for a key such as (seed, epoch), the same on every machine."""
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
-
-
-def generator_for(*key: int) -> torch.Generator:
-    """A CPU generator that depends on the key alone, whatever the training device is."""
-    return torch.Generator().manual_seed(seed_for(*key))

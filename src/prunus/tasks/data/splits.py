@@ -1,4 +1,4 @@
-"""Which images of a data set are for training, for validation and for the test."""
+"""Which samples of a data set are for training, for validation and for the test."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from prunus.errors import SettingError
-from prunus.tasks.data.sharding import generator_for
+from prunus.randomness import generator_for
 
 SplitName = Literal["train", "validation", "test"]
 
@@ -17,7 +17,10 @@ _TEST_SEED = -1
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How to cut a data set. None means all images, or the data set's own habit."""
+    """How to cut a data set. None means everything, or the data set's own habit.
+
+    Where the samples are no images, `train_images` and `validation_images` count samples.
+    """
 
     image_size: int | None = None
     """Smaller images by averaging: CIFAR's 32 pixels can become 16, 8, ..."""

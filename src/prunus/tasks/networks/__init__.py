@@ -6,7 +6,7 @@ from collections.abc import Callable
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.lookup import import_function, unknown
+from prunus.lookup import import_named, unknown
 from prunus.tasks.networks.conv6 import conv6
 from prunus.tasks.networks.external import timm_model, torchvision_model
 from prunus.tasks.networks.resnet50 import resnet50
@@ -56,7 +56,7 @@ def build_network(name: str, *, num_classes: int, image_size: int, channels: int
 
 
 def _from_function(spec: str, sizes: dict[str, int]) -> nn.Module:
-    function = import_function(spec)
+    function = import_named(spec)
     try:
         inspect.signature(function).bind(**sizes)
     except TypeError as error:

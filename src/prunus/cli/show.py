@@ -1,0 +1,64 @@
+"""What a run found, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from prunus.runs.results import RunResults, StageResult
+from prunus.sweeps.bisection import Bisection
+from prunus.tables import percent, text_table
+
+
+def show_results(results: RunResults, folder: Path) -> None:
+    """The stages as a table, and what else there is to know about the run."""
+    several = len(results.metrics) > 1
+    names = [
+        f"{split} {metric.name}" if several else split
+        for split in ("validation", "test")
+        for metric in results.metrics
+    ]
+    header = ["stage", "epochs", "kept", *names, "ticket"]
+    rows = [
+        [
+            stage.stage,
+            str(stage.epochs),
+            percent(stage.density),
+            *_values(results, stage),
+            stage.ticket or "",
+        ]
+        for stage in results.stages
+    ]
+    print(f"\n{text_table(header, rows)}")
+    if results.control:
+        print(f"\nA control ({results.control}), not the ticket itself.")
+    if results.epochs_before:
+        before, after = results.epochs_before, results.stages[-1].epochs
+        print(
+            f"\nThe ticket's weights are from epoch {before} of {before + after}: re-trained for "
+            f"the {after} that are left, to train no longer than the dense network."
+        )
+    if results.not_transferred:
+        print("\nNot transferred, and so trained from random values:")
+        for name, why in results.not_transferred.items():
+            print(f"  {name} ({why})")
+    print(f"\nRun: {folder}")
+
+
+def _values(results: RunResults, stage: StageResult) -> Iterator[str]:
+    for values in (stage.validation, stage.test):
+        for metric in results.metrics:
+            yield metric.text(values[metric.name]) if metric.name in values else ""
+
+
+def show_bisection(found: Bisection) -> None:
+    """All mask inits that were tried, and how near the best one is."""
+    rows = [[f"{t.mask_init:g}", percent(t.density)] for t in found.trials]
+    print(f"\nBisection for {percent(found.target_density)}:")
+    print(text_table(["mask init", "kept"], rows))
+    print(f"Shown above: the nearest, with mask init {found.best.mask_init:g}.")
+    if not found.near_enough:
+        print(
+            f"That is {percent(found.error)} off: the density jumps there. More epochs may help; "
+            "cs with a budget (--target-density without --bisect) ends exactly there."
+        )

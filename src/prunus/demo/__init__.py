@@ -1,1 +1,0 @@
-"""`prunus demo`: the lottery ticket hypothesis on embedded data, with a table and a page."""

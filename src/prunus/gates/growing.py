@@ -1,0 +1,36 @@
+"""The gate of RigL: a mask that is not learned, and the gradient of what it removes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from prunus.gates.base import Gate, masked
+
+
+class GrowingGate(Gate):
+    """`w -> m * w`, and on request the gradient by all of `m * w`, also where `m` is 0."""
+
+    present: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("present", torch.ones_like(weight, dtype=torch.bool))
+        self._probe: Tensor | None = None
+
+    def soft(self, w: Tensor) -> Tensor:
+        gated = masked(w, self.present)
+        # Adding zero changes nothing but this: the zero gets the gradient of every weight.
+        return gated if self._probe is None else gated + self._probe
+
+    def decide(self) -> Tensor:
+        return self.present
+
+    def listen(self, w: Tensor | None) -> None:
+        """Collect the dense gradient by `w` from here on, or, with None, stop that."""
+        self._probe = None if w is None else torch.zeros_like(w).detach().requires_grad_()
+
+    @property
+    def dense_gradient(self) -> Tensor | None:
+        """What was collected, summed over backward passes; None if there was none."""
+        return None if self._probe is None else self._probe.grad

@@ -1,0 +1,20 @@
+"""The methods that Prunus brings, one line each: this is all that registers them."""
+
+from prunus.methods.amc import AMC as AMC
+from prunus.methods.cs import ContinuousSparsification as ContinuousSparsification
+from prunus.methods.dnw import DiscoveringNeuralWirings as DiscoveringNeuralWirings
+from prunus.methods.gmp import GradualMagnitudePruning as GradualMagnitudePruning
+from prunus.methods.imp import ContinuedMagnitudePruning as ContinuedMagnitudePruning
+from prunus.methods.imp import IterativeMagnitudePruning as IterativeMagnitudePruning
+from prunus.methods.iss import (
+    IterativeStochasticSparsification as IterativeStochasticSparsification,
+)
+from prunus.methods.l0 import L0Regularisation as L0Regularisation
+from prunus.methods.mp import MagnitudePruning as MagnitudePruning
+from prunus.methods.netslim import NetworkSlimming as NetworkSlimming
+from prunus.methods.random import RandomPruning as RandomPruning
+from prunus.methods.rigl import RigL as RigL
+from prunus.methods.seq_cs import SequentialSparsification as SequentialSparsification
+from prunus.methods.soft_threshold import (
+    SoftThresholdReparameterisation as SoftThresholdReparameterisation,
+)

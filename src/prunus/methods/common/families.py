@@ -1,0 +1,126 @@
+"""What families of methods share: a density to end at, a penalty, a mask that is set, chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from prunus.gates import FixedGate
+from prunus.methods.base import Method
+from prunus.methods.hooks import G
+from prunus.methods.settings import DENSITY, Declared, Must, check, setting
+from prunus.selection import Candidate, Selection
+
+Scope = Literal["layer", "global"]
+
+
+class Rewinding(Declared):
+    """Methods whose weights may return to `w^(k)` between rounds."""
+
+    rewinds: bool = setting(
+        "whether the weights return to `w^(k)` between rounds", default=False, alias="rewind"
+    )
+
+
+class Freezable(Declared):
+    """Methods that can learn a mask alone."""
+
+    freeze_weights: bool = setting(
+        "whether only the gates learn: the mask makes a network of random weights (supermask)",
+        default=False,
+    )
+
+
+class Scoped(Declared):
+    """Methods that rank weights either in each layer or in the whole network."""
+
+    scope: Scope = setting(
+        "whether the density is that of every layer or of the network as a whole", default="layer"
+    )
+
+
+class Seeded(Declared):
+    """Methods that draw something."""
+
+    seed: int = setting(
+        "decides everything that the method draws",
+        default=0,
+        must=Must(lambda seed: 0 <= seed < 2**32, "a seed is between 0 and 2^32 - 1"),
+    )
+
+
+def sampler(seed: int, round_number: int) -> torch.Generator:
+    """Chance when a round commits: on the CPU, so that every process and device draws the same."""
+    return torch.Generator().manual_seed(seed * 2**20 + round_number)
+
+
+class EndsAtDensity(Method[G]):
+    """Methods that end at a density which is given."""
+
+    target_density: float = setting("the fraction of weights to keep", default=0.1, must=DENSITY)
+
+    def check_gates(self) -> None:
+        check_reachable(self.target_density, self.selection)
+
+
+def check_reachable(target_density: float, selection: Selection) -> None:
+    """Raise `SettingError` if the density is less than one of the selected weights."""
+    weights = sum(candidate.parameter.numel() for candidate in selection)
+    check(
+        round(target_density * weights) >= 1,
+        f"target_density={target_density:g} of {weights:,} weights is less than one weight: choose "
+        f"at least {1 / max(1, weights):.2g}",
+    )
+
+
+class Penalised(Method[G]):
+    """Methods that add a penalty to the loss: its strength times the sum of its terms."""
+
+    penalty_strength: float = setting(
+        "`lambda`: strength of the penalty",
+        default=1e-8,
+        alias="penalty",
+        must=Must(lambda value: 0 <= value < math.inf, "lambda must be zero or a positive number"),
+    )
+
+    def penalty_terms(self) -> Iterable[Tensor]:
+        """What the penalty sums up: all elements of these tensors."""
+        raise NotImplementedError
+
+    def penalty(self) -> Tensor:
+        """`lambda` times the sum of the penalty's terms; zero once hardened."""
+        nothing = super().penalty()
+        if self.hardened or not self.penalty_strength:
+            return nothing
+        return self.penalty_strength * total(self.penalty_terms())
+
+
+def total(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of all elements of all `parts`, which may be on several devices."""
+    sums = [part.sum() for part in parts]
+    return torch.stack([s.to(sums[0].device) for s in sums]).sum()
+
+
+class FixedMaskMethod(Method[FixedGate]):
+    """Methods that put a binary mask on the weights and replace it now and then.
+
+    The mask starts with every weight kept. `set_mask` replaces it; the one that a round commits to
+    is that of the next round. Weights that it removes compute as zero and get no gradient.
+    """
+
+    why_empty = ": so few weights are to be kept that it comes to none. Keep more"
+
+    def make_gate(self, candidate: Candidate) -> FixedGate:
+        return FixedGate(torch.ones_like(candidate.parameter, dtype=torch.bool))
+
+    def set_mask(self, mask: Mapping[str, Tensor]) -> None:
+        """Train on with another mask."""
+        for name, gate in self.gates.items():
+            gate.fixed_mask.copy_(mask[name])
+
+    def on_round_end(self) -> None:
+        self.set_mask(self.mask())

@@ -1,0 +1,202 @@
+"""Run folders and sweeps on disk, finished or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from warnings import warn
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from prunus.errors import PrunusWarning, SettingError
+from prunus.runs.results import RESULTS, RunResults, parse_results
+
+Status = Literal["pending", "running", "finished", "failed"]
+
+
+class _FromFile(BaseModel):
+    """Reads files of later versions too: fields that it does not know are ignored."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class _Settings(_FromFile):
+    command: Literal["train", "search", "prune", "retrain"]
+    task: str
+    seed: int
+    method: dict[str, Any] | None = None
+    ticket: str | None = None
+
+
+class SweepRun(_FromFile):
+    """A run as `sweep.json` describes it."""
+
+    id: str
+    row: str
+    parameters: dict[str, Any] = {}
+    folder: str | None
+    """None as long as it depends on what another run finds."""
+    status: Status
+    error: str | None = None
+    needs: str | None = None
+    stage: str | None = None
+
+
+class Sweep(_FromFile):
+    """`sweep.json`."""
+
+    version: Literal[1]
+    name: str
+    runs: list[SweepRun]
+
+    @property
+    def over(self) -> bool:
+        """Whether no run will change any more; what needs a failed one never starts."""
+        hopeless: set[str] = set()
+        for run in self.runs:  # after those that they need
+            if run.status == "failed" or (run.status == "pending" and run.needs in hopeless):
+                hopeless.add(run.id)
+            elif run.status != "finished":
+                return False
+        return True
+
+    @property
+    def state(self) -> str:
+        """How far it is, in a sentence."""
+        counts = {s: sum(run.status == s for run in self.runs) for s in _STATUSES}
+        parts = [f"{n} {status}" for status, n in counts.items() if n]
+        return f"{self.name}: {len(self.runs)} runs, {', '.join(parts) or 'none yet'}."
+
+
+_STATUSES: tuple[Status, ...] = ("finished", "running", "pending", "failed")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run: its settings, its results so far, and its entry in a sweep, if it belongs to one."""
+
+    path: Path
+    command: str
+    task: str
+    seed: int
+    method: str | None
+    settings: Mapping[str, Any]
+    results: RunResults
+    ticket: str | None
+    """The ticket that a re-training takes, as its settings name it."""
+    sweep_run: SweepRun | None = None
+    source: tuple[Path, str] | None = None
+    """Folder and row of the run that it needs, if a sweep says so."""
+
+    @cached_property
+    def ticket_key(self) -> tuple[str, str]:
+        """Folder and file of the ticket it takes; these stay the same when runs are moved."""
+        path = Path(self.ticket or "")
+        return path.parent.parent.name, path.name
+
+
+def read_folders(root: Path) -> tuple[list[RunFolder], list[Sweep]]:
+    """All runs below `root` that have settings, and the sweeps they belong to.
+
+    Below a folder with `sweep.json`, only the runs that it names count. What cannot be read is left
+    out, with a warning that names it.
+    """
+    sweeps: dict[Path, Sweep] = {}
+    for path in sorted(root.rglob("sweep.json")):
+        sweep = _read(path, Sweep)
+        if sweep is not None:
+            sweeps[path.parent] = sweep
+    runs = [run for folder, sweep in sweeps.items() for run in _of_sweep(folder, sweep)]
+    for path in sorted(root.rglob("settings.yaml")):
+        if not any(folder in path.parents for folder in sweeps):
+            runs += _run(path.parent)
+    return runs, list(sweeps.values())
+
+
+def _of_sweep(folder: Path, sweep: Sweep) -> Iterator[RunFolder]:
+    places = {run.id: (folder / run.folder, run.row) for run in sweep.runs if run.folder}
+    for run in sweep.runs:
+        path, _ = places.get(run.id, (None, ""))
+        if path is not None and (path / "settings.yaml").exists():
+            yield from _run(path, run, places.get(run.needs or ""))
+
+
+def _run(
+    folder: Path, sweep_run: SweepRun | None = None, source: tuple[Path, str] | None = None
+) -> list[RunFolder]:
+    """The run in a folder; nothing if it cannot be read."""
+    values = _content(folder / "settings.yaml")
+    settings = _parsed(folder / "settings.yaml", values, _Settings)
+    results = None if settings is None else _results(folder / RESULTS, settings)
+    if settings is None or results is None:
+        return []
+    method = settings.method or {}
+    return [
+        RunFolder(
+            path=folder,
+            command=settings.command,
+            task=settings.task,
+            seed=settings.seed,
+            method=str(method["name"]) if "name" in method else None,
+            settings=values,
+            results=results,
+            ticket=settings.ticket,
+            sweep_run=sweep_run,
+            source=source,
+        )
+    ]
+
+
+def _results(path: Path, settings: _Settings) -> RunResults | None:
+    """The results so far; None, and a warning, if they are damaged."""
+    if not path.exists():
+        return RunResults(
+            command=settings.command, task=settings.task, label="", seed=settings.seed
+        )
+    content = _content(path)
+    try:
+        return None if content is _DAMAGED else parse_results(content)
+    except SettingError as error:
+        _skip(path, str(error))
+    return None
+
+
+_T = TypeVar("_T", bound=_FromFile)
+_DAMAGED = object()
+
+
+def _read(path: Path, kind: type[_T]) -> _T | None:
+    return _parsed(path, _content(path), kind)
+
+
+def _content(path: Path) -> Any:
+    """What a YAML or JSON file holds; `_DAMAGED`, and a warning, if it is not one."""
+    try:
+        text = path.read_text()
+        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        _skip(path, error.strerror or str(error))
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # bad UTF-8 is a ValueError
+        _skip(path, str(error))
+    return _DAMAGED
+
+
+def _parsed(path: Path, content: Any, kind: type[_T]) -> _T | None:
+    if content is _DAMAGED:
+        return None
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        _skip(path, f"{where}: {first['msg']}" if where else first["msg"])
+    return None
+
+
+def _skip(path: Path, why: str) -> None:
+    warn(f"left out {path}, which is damaged: {why}", PrunusWarning, stacklevel=2)

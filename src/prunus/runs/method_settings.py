@@ -1,0 +1,74 @@
+"""The settings of a method, as its class declares them: a new method needs no new settings here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, create_model
+from torch import nn
+
+from prunus.methods import Method, Setting, describe_settings, find_method
+from prunus.methods.settings import REQUIRED
+from prunus.schema import Schema
+
+_GIVEN_BY_THE_RUN = {"steps", "rewind_step", "seed"}
+
+
+class MethodSettings:
+    """A method's name, its own settings, and those of its optimiser."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+        self.name, self._class = name, find_method(name)
+        parsed = _schema(self._class).parse(settings, within="method")
+        own: dict[str, Any] = {}
+        self.group_options: dict[str, Any] = {}
+        for setting in settings_of(self._class):
+            place = self.group_options if setting.of_optimiser else own
+            place[setting.name] = getattr(parsed, setting.name)
+        self._own = own
+        self.data: dict[str, Any] = {"name": name, **parsed.model_dump(mode="json")}
+        """Everything, as plain data."""
+
+    def attach(self, model: nn.Module, *, steps: int, rewind_step: int | None, seed: int) -> Method:
+        """The method at work on `model`; without a `rewind_step` it cannot rewind.
+
+        `seed` is for methods that draw something.
+        """
+        settings: dict[str, Any] = {**self._own, "steps": steps, "rewind_step": rewind_step}
+        if any(setting.name == "seed" for setting in describe_settings(self._class)):
+            settings["seed"] = seed
+        if rewind_step is None and "rewind" in settings:
+            settings["rewind"] = False
+        return self._class(model, **settings)
+
+
+def settings_of(method: type[Method]) -> list[Setting]:
+    """What a person can set for a method; the run itself gives the rest."""
+    declared = describe_settings(method)
+    return [setting for setting in declared if setting.name not in _GIVEN_BY_THE_RUN]
+
+
+def determining(method: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a method's `data` that determines a run, and so the name of its folder."""
+    added = {s.name: s.default for s in settings_of(find_method(method["name"])) if s.added}
+    return {name: v for name, v in method.items() if name not in added or v != added[name]}
+
+
+def _schema(method: type[Method]) -> type[Schema]:
+    if method not in _SCHEMAS:
+        fields: dict[str, Any] = {
+            setting.name: (setting.type, ... if setting.default is REQUIRED else setting.default)
+            for setting in settings_of(method)
+        }
+        name = f"{method.name} settings"
+        _SCHEMAS[method] = create_model(name, __base__=_AnyType, **fields)
+    return _SCHEMAS[method]
+
+
+_SCHEMAS: dict[type[Method], type[Schema]] = {}
+
+
+class _AnyType(Schema):
+    # The library takes module types and predicates as well; settings are text and never those.
+    model_config = ConfigDict(arbitrary_types_allowed=True)

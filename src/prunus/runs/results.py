@@ -1,0 +1,171 @@
+"""What a run found: the one schema of `results.json` and `metrics.jsonl`, and how to read them.
+
+Files from before the schema had a version (then: `phase` for `stage`, `test_accuracy` for
+`test.accuracy`) are read as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from pydantic import Field
+
+from prunus.errors import SettingError
+from prunus.files import write_atomically
+from prunus.schema import Schema
+from prunus.tasks.metrics import ACCURACY, MetricInfo
+
+VERSION: Literal[2] = 2
+RESULTS, METRICS = "results.json", "metrics.jsonl"
+Values = dict[str, float]
+"""Metric -> value, on one split of the data; empty where the task holds out nothing."""
+
+
+class StageResult(Schema):
+    """What one stage found, measured with the binary mask."""
+
+    stage: str
+    epochs: int
+    density: float
+    validation: Values = Field(default_factory=dict)
+    test: Values = Field(default_factory=dict)
+    layers: dict[str, float] = Field(default_factory=dict)
+    """The density of each masked parameter."""
+    ticket: str | None = None
+    """Where the stage's ticket is, below the run's folder."""
+
+    def reported(self, metric: str) -> float | None:
+        """The test value; where there are no test data, the validation value."""
+        return self.test.get(metric, self.validation.get(metric))
+
+
+class RunResults(Schema):
+    """The content of `results.json`."""
+
+    version: Literal[2] = 2
+    command: str
+    task: str
+    label: str
+    seed: int
+    metrics: tuple[MetricInfo, ...] = (ACCURACY,)
+    """What was measured; picks and plots use the first."""
+    stages: tuple[StageResult, ...] = ()
+    finished: bool = False
+    control: str | None = None
+    """What a re-training replaced in its ticket."""
+    epochs_before: int = 0
+    """Epochs that the weights of a re-trained ticket had before."""
+    not_transferred: dict[str, str] = Field(default_factory=dict)
+    """Tensors that a ticket of another task did not set, and why."""
+
+    @property
+    def metric(self) -> MetricInfo:
+        """The first metric, which picks and plots use."""
+        return self.metrics[0]
+
+    def with_stage(self, result: StageResult) -> RunResults:
+        """These results and one more stage; a stage of the same name is replaced."""
+        others = tuple(other for other in self.stages if other.stage != result.stage)
+        return self.model_copy(update={"stages": (*others, result)})
+
+
+class EpochMetrics(Schema):
+    """One line of `metrics.jsonl`: the state of a run after an epoch."""
+
+    stage: str
+    epoch: int
+    """Whole epochs of this stage."""
+    step: int
+    """Training steps of the whole run."""
+    lr: float
+    loss: float
+    density: float
+    validation: Values = Field(default_factory=dict)
+    soft_density: float | None = None
+    in_transition: float | None = None
+
+    def as_line(self) -> dict[str, Any]:
+        """The data of the line."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def numbers(self) -> Values:
+        """All numbers on one level, for trackers."""
+        content = self.as_line()
+        nested = content.pop("validation", {})
+        flat = {name: float(value) for name, value in content.items() if name != "stage"}
+        return {**flat, **named_values(validation=nested)}
+
+
+def named_values(**splits: Values) -> Values:
+    """Values on one level: `validation={"accuracy": 1.0}` as `validation_accuracy`."""
+    return {f"{split}_{name}": v for split, values in splits.items() for name, v in values.items()}
+
+
+def ticket_path(stage: str) -> PurePosixPath:
+    """Where the ticket of a stage is, below the run's folder."""
+    return PurePosixPath("tickets") / f"{stage.replace(' ', '-')}.safetensors"
+
+
+def write_results(folder: Path, results: RunResults) -> Path:
+    """Write `results.json`, atomically."""
+    content = results.model_dump(mode="json", exclude_defaults=True)
+    content = {"version": VERSION, "finished": results.finished, **content}
+    content["metrics"] = [vars(metric) for metric in results.metrics]
+    return write_atomically(folder / RESULTS, json.dumps(content, indent=2))
+
+
+def read_results(folder: Path) -> RunResults | None:
+    """The results of a run so far; None if there are none. A damaged file is a `SettingError`."""
+    path = folder / RESULTS
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise SettingError(f"cannot read the results {path}: {error}") from error
+    try:
+        return parse_results(content)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from error
+
+
+def parse_results(content: Mapping[str, Any]) -> RunResults:
+    """The results in the JSON data of a file, of this version or older."""
+    if not isinstance(content, Mapping):
+        raise SettingError(f"results are 'name: value' data, not {content!r:.60}")
+    if "version" not in content:
+        stages = [_split_values(stage) for stage in content.get("stages", ())]
+        content = {**content, "version": VERSION, "stages": stages}
+    return RunResults.parse(content)
+
+
+def read_epochs(folder: Path) -> list[EpochMetrics]:
+    """The lines of `metrics.jsonl`; a last line that is still being written is left out."""
+    try:
+        lines = (folder / METRICS).read_text().splitlines(keepends=True)
+    except OSError:
+        return []
+    return [parse_epoch(json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+def parse_epoch(content: Mapping[str, Any]) -> EpochMetrics:
+    """One line of `metrics.jsonl`, of this version or older."""
+    if "phase" in content:
+        content = {("stage" if k == "phase" else k): v for k, v in content.items()}
+        content = _split_values(content)
+    return EpochMetrics.parse(content)
+
+
+def _split_values(content: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"test_accuracy": 0.9}` of older files as `{"test": {"accuracy": 0.9}}`."""
+    own: dict[str, Any] = {}
+    for name, value in content.items():
+        split, _, metric = name.partition("_")
+        if split in ("validation", "test") and metric:
+            own.setdefault(split, {})[metric] = value
+        else:
+            own[name] = value
+    return own

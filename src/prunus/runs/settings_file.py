@@ -1,0 +1,72 @@
+"""Settings as text: YAML files, and `name=value` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from prunus.errors import SettingError
+from prunus.files import write_atomically
+from prunus.schema import Schema
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SettingError(f"cannot read the settings {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not a YAML file: {error}") from error
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise SettingError(f"{path} must hold 'name: value' lines, not {content!r:.60}")
+    return content
+
+
+def write_settings(path: Path, settings: Schema) -> Path:
+    """Write complete settings; `--config` takes the file to do the same again."""
+    content = settings.model_dump(mode="json")
+    return write_atomically(path, yaml.safe_dump(content, sort_keys=False))
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings on top of each other: later ones win. Text below a mapping is its name."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            if isinstance(value, Mapping):
+                below = result.get(name)
+                if isinstance(below, str):
+                    below = {"name": below}
+                value = merge(below if isinstance(below, Mapping) else {}, value)
+            result[name] = value
+    return result
+
+
+def only_given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested flags without those that a person left out, which are None."""
+    nested = {n: only_given(v) if isinstance(v, Mapping) else v for n, v in flags.items()}
+    return {name: value for name, value in nested.items() if value not in (None, {})}
+
+
+def overrides(assignments: Iterable[str]) -> dict[str, Any]:
+    """The nested settings that `recipe.epochs=8` and the like describe; values are YAML."""
+    result: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        names = path.split(".")
+        if not equals or not all(names):
+            raise SettingError(
+                f"--set {assignment}: not of the form name=value, such as recipe.epochs=8"
+            )
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SettingError(f"--set {assignment}: {text!r} is not a value: {error}") from error
+        for name in reversed(names):
+            value = {name: value}
+        result = merge(result, value)
+    return result

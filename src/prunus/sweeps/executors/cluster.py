@@ -1,0 +1,35 @@
+"""A Dask cluster as an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+
+from prunus.errors import SettingError
+
+SECONDS_TO_CONNECT = 20
+
+
+@contextmanager
+def dask_executor(address: str, resources: Mapping[str, float] | None = None) -> Iterator[Executor]:
+    """The workers of the Dask scheduler at `address`, such as `tcp://host:8786`.
+
+    `resources` is what each run needs of a worker. For `tls://` addresses the certificates are
+    those of Dask's own configuration. Dask gives the run of a lost worker to another one, which
+    resumes from the run's last checkpoint; so all of them have to see the same files.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise SettingError(
+            "a cluster needs the package distributed, which is not installed: "
+            "pip install -e '.[cluster]' in the Prunus clone"
+        ) from error
+    try:
+        client = Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+    except (OSError, TypeError, ValueError) as error:  # no answer, no certificates, no address
+        raise SettingError(f"no Dask scheduler answers at {address}: {error}") from error
+    with client:
+        # Not pure: a run that failed is to be done again when it is submitted again.
+        yield client.get_executor(pure=False, resources=dict(resources or {}) or None)

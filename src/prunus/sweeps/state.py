@@ -1,0 +1,131 @@
+"""How far the runs of a sweep are, and `sweep.json`, which says so to others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from prunus.errors import PrunusError, SettingError
+from prunus.files import write_atomically
+from prunus.runs.results import read_results
+from prunus.runs.settings import RunSettings
+from prunus.sweeps.planned import Planned, Ready
+
+Status = Literal["pending", "running", "finished", "failed"]
+VERSION = 1
+_SHARE = 0.05
+"""Of the time, at most, goes into writing the file."""
+
+
+@dataclass
+class RunState:
+    """A planned run, and how far it is."""
+
+    planned: Planned
+    status: Status = "pending"
+    error: str | None = None
+    settings: RunSettings | None = None
+    """None as long as they depend on what another run finds."""
+
+    @property
+    def folder(self) -> Path | None:
+        """None as long as it is not known."""
+        return self.settings.folder if self.settings else None
+
+    def settle(self, needed: RunState | None) -> RunSettings:
+        """Complete the settings; `needed` is the finished run that this one waits for."""
+        if isinstance(self.planned, Ready):
+            self.settings = self.planned.settings
+        else:
+            assert needed is not None and needed.folder is not None
+            self.settings = self.planned.settle(needed.folder)
+        return self.settings
+
+    def as_data(self, below: Path) -> dict[str, Any]:
+        planned = self.planned
+        return {
+            "id": planned.id,
+            "command": planned.command,
+            "task": planned.task,
+            "method": planned.method,
+            "row": planned.row,
+            "parameters": dict(planned.parameters),
+            "seed": planned.seed,
+            "folder": self.folder.relative_to(below).as_posix() if self.folder else None,
+            "status": self.status,
+            "error": self.error,
+            "needs": planned.needs,
+            "stage": planned.stage,
+        }
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in a folder has all its results."""
+    try:
+        results = read_results(folder)
+    except SettingError:  # damaged: the run itself reports it
+        return False
+    return results is not None and results.finished
+
+
+def survey(plan: Sequence[Planned], failures: Mapping[str, str]) -> list[RunState]:
+    """How far each run is, without starting any; `failures` are those of `SweepFile`."""
+    states: dict[str, RunState] = {}
+    for planned in plan:
+        run = states[planned.id] = RunState(planned)
+        needed = states[planned.needs] if planned.needs else None
+        if needed is not None and needed.status != "finished":
+            continue
+        try:
+            settings = run.settle(needed)
+        except PrunusError as error:
+            run.status, run.error = "failed", str(error)
+            continue
+        if is_finished(settings.folder):
+            run.status = "finished"
+        elif planned.id in failures:
+            run.status, run.error = "failed", failures[planned.id]
+    return list(states.values())
+
+
+class SweepFile:
+    """The file in a sweep's folder. Only the failures are ever read from it."""
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        self.folder, self.path = folder.resolve(), folder.resolve() / "sweep.json"
+        self._header = {"version": VERSION, **header}
+        self._not_before = 0.0
+
+    def failures(self) -> dict[str, str]:
+        """Id of each run that failed when the sweep ran last -> its cause."""
+        if not self.path.exists():
+            return {}
+        try:
+            content = json.loads(self.path.read_text())
+            if content["version"] == VERSION:
+                runs = content["runs"]
+                return {run["id"]: run["error"] for run in runs if run["status"] == "failed"}
+        except (ValueError, KeyError, TypeError) as error:
+            raise SettingError(
+                f"{self.path} is not the state of a sweep ({error!r}): delete it, and the sweep "
+                "resumes from the runs that are there"
+            ) from error
+        raise SettingError(
+            f"{self.path} is of version {content['version']}, from another Prunus: use that, or "
+            "another --out"
+        )
+
+    def write(self, runs: Sequence[RunState], *, at_once: bool = True) -> bool:
+        """Write the state; if not `at_once`, then not too often. Returns whether it was written."""
+        began = time.monotonic()
+        if not at_once and began < self._not_before:
+            return False
+        content = {**self._header, "runs": [run.as_data(self.folder) for run in runs]}
+        write_atomically(self.path, json.dumps(content, indent=1) + "\n")
+        now = time.monotonic()
+        self._not_before = now + max(0.2, (now - began) / _SHARE)
+        return True

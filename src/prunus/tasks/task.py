@@ -1,0 +1,67 @@
+"""What a task is: data, a network, how it is optimised, and how good it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from prunus.errors import SettingError
+from prunus.tasks.batch import model_inputs
+from prunus.tasks.data.protocol import Data
+from prunus.tasks.losses import Loss, cross_entropy
+from prunus.tasks.metrics import Metric, accuracy
+from prunus.tasks.recipes import RECIPES, Recipe
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data, a network, the recipe that trains it, its loss and its metrics."""
+
+    name: str
+    data: Data
+    build: Callable[[], nn.Module]
+    """Makes a new network with random weights, from PyTorch's global generator."""
+    recipe: Recipe
+    loss: Loss = cross_entropy
+    """`loss(output, batch)`: the mean over the samples of the batch."""
+    metrics: tuple[Metric, ...] = (accuracy,)
+    """What is measured on held-out data; the first one decides what is better."""
+    inputs: Callable[[Any], Any] = model_inputs
+    """What of a batch goes into the model: a tensor, a tuple of arguments or a dict of keywords."""
+    select: str = "paper"
+    """Which weights are sparsified if the settings of the method do not say: a rule of
+    `prunus.choose`, such as `"paper"` (convolutions) or `"linear"`."""
+
+    def __post_init__(self) -> None:
+        names = [metric.info.name for metric in self.metrics]
+        if not names or len(set(names)) < len(names):
+            raise SettingError(
+                f"task {self.name!r} needs one or more metrics, each with its own name, not {names}"
+            )
+
+    @property
+    def pruning_recipe(self) -> Recipe:
+        """The task's recipe, with a time to fix the mask; for CIFAR's networks the paper's own."""
+        if self.recipe.commit_epoch is not None:
+            return self.recipe
+        of_cifar = self.name.startswith(("cifar10/", "cifar100/"))
+        if of_cifar and self.recipe in (RECIPES["tickets"], RECIPES["tickets-vgg"]):
+            return RECIPES["pruning"].changed(batch_size=self.recipe.batch_size)
+        return self.recipe.for_pruning()
+
+    def loss_for(self, recipe: Recipe) -> Loss:
+        """The loss to train with, smoothed if the recipe asks for it."""
+        if not recipe.label_smoothing:
+            return self.loss
+        if "label_smoothing" not in inspect.signature(self.loss).parameters:
+            raise SettingError(
+                f"recipe.label_smoothing={recipe.label_smoothing:g}: the loss of task "
+                f"{self.name!r} does not take it; leave it out, or write a loss(output, batch, *, "
+                "label_smoothing=0.0)"
+            )
+        return partial(self.loss, label_smoothing=recipe.label_smoothing)

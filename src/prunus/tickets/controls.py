@@ -1,0 +1,44 @@
+"""Controls: what a ticket's mask and weights are worth, seen by replacing one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from torch import nn
+
+from prunus.errors import TicketError
+from prunus.gates import plain_tensors
+from prunus.tickets.ticket import Ticket
+
+Control = Literal["reinit", "shuffled", "random"]
+
+
+def control_of(ticket: Ticket, control: Control, *, seed: int, fresh: nn.Module) -> Ticket:
+    """A ticket to compare `ticket` with.
+
+    - `"reinit"`: its mask, with the weights of `fresh`, a newly initialised network.
+    - `"shuffled"`: its weights `w^(k)`, under a random mask of the same density in every layer.
+    - `"random"`: its weights `w^(k)`, under a random mask of the same density in all.
+
+    Random masks are drawn from `seed`. They keep weights that the ticket's own mask removes, so the
+    ticket has to be `whole`.
+    """
+    if not ticket.mask:
+        raise TicketError("this ticket has no mask, so it has no controls: it is a dense network")
+    if control == "reinit":
+        new = {
+            name: tensor
+            for name, tensor in plain_tensors(fresh).items()
+            if name in ticket.weights and tensor.shape == ticket.weights[name].shape
+        }
+        manifest = replace(ticket.manifest, rewind_point=0)
+        return Ticket(ticket.mask, {**ticket.weights, **new}, manifest, whole=ticket.whole)
+    if not ticket.whole:
+        raise TicketError(
+            f"control {control!r} puts another mask on the weights w^(k), but this ticket has only "
+            "those that its own mask keeps; make whole tickets with prunus search --whole-tickets, "
+            "or method.ticket(whole=True)"
+        )
+    mask = ticket.mask.shuffled(seed) if control == "shuffled" else ticket.mask.random(seed)
+    return Ticket(mask, ticket.weights, ticket.manifest, whole=True)

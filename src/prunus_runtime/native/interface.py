@@ -1,0 +1,293 @@
+"""The boundary between the planner and the native core, declared once for both sides.
+
+From the classes of this file come the numpy types of `native/__init__.py` and the C++ header
+`interface.h`, which `compile.py` writes. `ABI` is a hash of that header: a library that was
+compiled from another declaration is refused. This file imports nothing of the package, because the
+build runs it where nothing is installed.
+
+The planner decides everything: where each value lies, which tiles a layer is cut into, which
+weights it reads in which order. The core runs the instructions and checks nothing, so a program
+must only ever come from the planner, made of a graph that was validated.
+
+An arena holds `lanes` images at a time, lane after lane at each position. With as many as a vector
+has elements, a vector is one position of all images; with fewer (1, 2, 4, ...) it runs along the
+positions of a plane, several at a time. Offsets and distances count floats.
+"""
+
+import hashlib
+from enum import IntEnum, auto
+from typing import Annotated, Any, NamedTuple
+
+Int32 = Annotated[int, "int32_t"]
+Float32 = Annotated[float, "float"]
+
+
+class Place(NamedTuple):
+    """Where a value lies: element (c, y, x) is at offset + c*plane + y*pitch + x*lanes.
+
+    Around the elements are zeros, the padding for what reads the value: `lead` before the first
+    plane, pitch - width*lanes behind each row (they serve the next row as well), `tail` behind each
+    plane (they serve the next plane). Whoever writes a value writes these zeros.
+    """
+
+    offset: int
+    plane: int
+    pitch: int
+    lead: int
+    tail: int
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Floats from `lead` on."""
+        return self.lead + self.channels * self.plane
+
+    def channels_from(self, start: int, count: int, step: int = 1) -> "Place":
+        """A view of some of the channels."""
+        return self._replace(
+            offset=self.offset + start * self.plane,
+            plane=self.plane * step,
+            channels=count,
+            lead=self.lead if start == 0 else 0,
+        )
+
+    def as_planes(self, channels: int, height: int, width: int, lanes: int) -> "Place":
+        """A view of a compact vector of features as planes, one right after the other."""
+        plane, pitch = height * width * lanes, width * lanes
+        return Place(self.offset, plane, pitch, 0, 0, channels, height, width)
+
+
+NOWHERE = Place(-1, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Entry(NamedTuple):
+    """One kept weight: where its input is, seen from the first output position, and its value."""
+
+    offset: Int32
+    value: Float32
+
+
+class Tile(NamedTuple):
+    """A part of a layer's output: rows x columns vectors, and offsets of its first position."""
+
+    rows: Int32
+    columns: Int32
+    input: Int32
+    output: Int32
+    residual: Int32
+    plane: Int32
+
+
+class Kernel(IntEnum):
+    """What the core can do. `kernels.cpp` has a function of each name, in lower case.
+
+    LOAD_INPUT, STORE_OUTPUT and AFFINE (floats: scale, then shift) have no parameters.
+    """
+
+    LOAD_INPUT = 0
+    STORE_OUTPUT = auto()
+    CONV = auto()
+    LINEAR = auto()
+    MATRIX = auto()
+    COPY = auto()
+    MAX_POOL = auto()
+    AVG_POOL = auto()
+    ADD = auto()
+    MULTIPLY = auto()
+    AFFINE = auto()
+    ACTIVATION = auto()
+    SOFTMAX = auto()
+
+
+class Activation(IntEnum):
+    """Functions of the kernel ACTIVATION."""
+
+    CLAMP = 0
+    LEAKY_RELU = auto()
+    ELU = auto()
+    SIGMOID = auto()
+    TANH = auto()
+    SILU = auto()
+    HARDSWISH = auto()
+    HARDSIGMOID = auto()
+    GELU = auto()
+    GELU_TANH = auto()
+
+
+class ConvParameters(NamedTuple):
+    """CONV. An item is block of filters * tiles + tile.
+
+    ints: start of each filter's entries (channels + 1), first filter of each block (blocks + 1),
+    tiles. floats: bias, then planes. `b` is added if it is anywhere; then low and high clamp.
+    """
+
+    tiles: int
+    blocks: int
+    row: int  # input distance of two rows of a tile
+    column: int  # and of two columns
+    mask: int  # where in ints the mask of a plane is; -1 if there is none
+    has_planes: int
+    plane: int  # floats in a plane
+    plane_row: int  # distance of its rows
+
+
+class LinearParameters(NamedTuple):
+    """LINEAR, MATRIX: one image. An item is a block of filters.
+
+    ints: as for CONV, without tiles. floats: bias; for MATRIX then all weights, row by row, instead
+    of entries.
+    """
+
+    blocks: int
+
+
+class CopyParameters(NamedTuple):
+    """COPY. output(y, x) = input(top + y*row_step, left + x*column_step), zero outside of it."""
+
+    top: int
+    row_step: int
+    left: int
+    column_step: int
+
+
+class PoolParameters(NamedTuple):
+    """MAX_POOL, AVG_POOL.
+
+    ints: first row and past last row of each window (2 * height), the same of columns. floats of
+    AVG_POOL: a factor for each row and for each column.
+    """
+
+    row_step: int  # of rows within a window
+    column_step: int
+    whole_begin: int  # first and past last output column with a whole window
+    whole_end: int
+    stride: int  # of those
+    columns: int  # of those
+
+
+class PairParameters(NamedTuple):
+    """ADD, MULTIPLY."""
+
+    per_channel: int  # whether b has one value for each channel
+
+
+class ActivationParameters(NamedTuple):
+    """ACTIVATION. CLAMP uses `low` and `high`; LEAKY_RELU and ELU use `slope`."""
+
+    function: int
+
+
+class SoftmaxParameters(NamedTuple):
+    """SOFTMAX. One item is everything."""
+
+    log: int
+
+
+Parameters = (
+    ConvParameters
+    | LinearParameters
+    | CopyParameters
+    | PoolParameters
+    | PairParameters
+    | ActivationParameters
+    | SoftmaxParameters
+)
+
+PARAMETERS: dict[str, type[Parameters]] = {
+    "conv": ConvParameters,
+    "linear": LinearParameters,
+    "copy": CopyParameters,
+    "pool": PoolParameters,
+    "pair": PairParameters,
+    "activation": ActivationParameters,
+    "softmax": SoftmaxParameters,
+}
+"""Members of the union in an instruction."""
+MOST_PARAMETERS = max(len(kind._fields) for kind in PARAMETERS.values())
+
+
+class Instruction(NamedTuple):
+    """`items` pieces of work in any order and by any thread, all of them before the next one.
+
+    Threads that share a chunk take `parts`, each of items that follow each other: neighbours in the
+    plane where that is large, so that a thread finds what it reads in its own cache. Unless its
+    parameters say otherwise, an item is one of `bands` of the rows of a channel: item = band *
+    channels + channel. `ints`, `floats` and `entries` are where its constants begin.
+    """
+
+    kernel: int
+    items: int
+    parts: int
+    bands: int
+    a: Place
+    b: Place
+    out: Place
+    parameters: tuple[int, ...]
+    ints: int
+    floats: int
+    entries: int
+    low: float
+    high: float
+    slope: float
+
+
+PROGRAM = {
+    "isa": "int64_t",
+    "lanes": "int64_t",
+    "count": "int64_t",
+    "arena": "int64_t",
+    "input_size": "int64_t",
+    "output_size": "int64_t",
+    "instructions": "const Instruction*",
+    "ints": "const int32_t*",
+    "floats": "const float*",
+    "entries": "const Entry*",
+}
+"""A program: its instructions and their constants. Sizes are those of one image, in floats."""
+
+_UNION = "".join(f"{kind.__name__} {name}; " for name, kind in PARAMETERS.items())
+_C_TYPES: dict[Any, str] = {
+    int: "int64_t",
+    float: "double",
+    Int32: "int32_t",
+    Float32: "float",
+    Place: "Place",
+    tuple[int, ...]: f"union {{ {_UNION}}}",
+}
+
+
+def header() -> str:
+    """The content of `interface.h`."""
+    return f'{_DECLARATIONS}\n#define PRUNUS_ABI "{ABI}"\n'
+
+
+def _declarations() -> str:
+    kernels = [kernel.name for kernel in Kernel]
+    functions = ", ".join(activation.name for activation in Activation)
+    structs = [
+        _struct(kind.__name__, {name: _C_TYPES[t] for name, t in kind.__annotations__.items()})
+        for kind in (Place, Entry, Tile, *PARAMETERS.values(), Instruction)
+    ]
+    return "\n".join(
+        [
+            "// Made from interface.py.",
+            "#pragma once",
+            "#include <stdint.h>",
+            f"enum Kernel : int64_t {{ {', '.join(kernels)}, KERNEL_COUNT }};",
+            f"enum Activation : int64_t {{ {functions} }};",
+            f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
+            *structs,
+            _struct("Program", PROGRAM),
+        ]
+    )
+
+
+def _struct(name: str, fields: dict[str, str]) -> str:
+    lines = "".join(f"  {c_type} {field};\n" for field, c_type in fields.items())
+    return f"struct {name} {{\n{lines}}};"
+
+
+_DECLARATIONS = _declarations()
+ABI = hashlib.sha256(_DECLARATIONS.encode()).hexdigest()[:16]

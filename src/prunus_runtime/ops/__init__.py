@@ -1,0 +1,50 @@
+"""Every kind of operation that a network can have: one file each, or one for a small family.
+
+A file says all that the runtime and `prunus.deployment` need to know of its kind: its inputs,
+attributes and tensors, the shape of its output, what it computes, how channels flow through it, and
+how the planner makes instructions for the native core of it. To add a kind, write its file and name
+it here. Its kernel is declared in `native/interface.py` and written in `native/kernels.cpp`; how
+PyTorch spells it is in `prunus/deployment/operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prunus_runtime.errors import GraphError
+from prunus_runtime.operation import Operation, Shape
+from prunus_runtime.ops.activation import Activation
+from prunus_runtime.ops.affine import Affine
+from prunus_runtime.ops.concatenate import Concatenate
+from prunus_runtime.ops.conv import Conv
+from prunus_runtime.ops.flatten import Flatten
+from prunus_runtime.ops.kind import Channels, Kind
+from prunus_runtime.ops.linear import Linear
+from prunus_runtime.ops.pad import Pad
+from prunus_runtime.ops.pair import Add, Multiply
+from prunus_runtime.ops.pooling import AdaptiveAvgPool, AvgPool, MaxPool
+from prunus_runtime.ops.slice import Slice
+from prunus_runtime.ops.softmax import Softmax
+
+__all__ = ["KINDS", "Channels", "Kind", "kind_of", "output_shape"]
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        *(Conv(), Linear(), Affine(), MaxPool(), AvgPool(), AdaptiveAvgPool(), Activation()),
+        *(Add(), Multiply(), Concatenate(), Flatten(), Pad(), Slice(), Softmax()),
+    )
+}
+"""All kinds by name."""
+
+
+def kind_of(operation: Operation) -> Kind:
+    """What kind of operation this is, of an operation of a valid graph."""
+    return KINDS[operation.kind]
+
+
+def output_shape(operation: Operation, inputs: Sequence[Shape]) -> Shape:
+    """The shape of what `operation` makes of valid `inputs`; `GraphError` if it cannot."""
+    if not isinstance(operation.kind, str) or operation.kind not in KINDS:
+        raise GraphError(f"the runtime has no such operation; it has {', '.join(sorted(KINDS))}")
+    return KINDS[operation.kind].output_shape(operation, inputs)

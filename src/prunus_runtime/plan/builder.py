@@ -1,0 +1,174 @@
+"""Collects the instructions of a `Program`, their constants, and how threads share them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prunus_runtime import native
+from prunus_runtime.errors import GraphError
+from prunus_runtime.native.interface import (
+    MOST_PARAMETERS,
+    NOWHERE,
+    CopyParameters,
+    Instruction,
+    Kernel,
+    Parameters,
+    Place,
+)
+from prunus_runtime.operation import Operation
+
+SHARE = 8000
+"""Vectors of work that are worth a thread."""
+MOST_PARTS = 64
+"""Bits of the word in which threads mark the parts that they begin."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of the graph, and what was fused into it.
+
+    A layer without weights has no inputs: its output does not depend on them. To the result of a
+    layer, `residual` is added, if there is one; then it is clamped to `low` and `high`.
+    """
+
+    operation: Operation
+    inputs: tuple[str, ...]
+    output: str
+    residual: str | None = None
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.inputs if self.residual is None else (*self.inputs, self.residual)
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.low > -math.inf or self.high < math.inf
+
+
+class Builder:
+    """A program in the making. `places` says where values lie, `arena` how large all are."""
+
+    def __init__(
+        self, isa: str, lanes: int, threads: int, places: dict[str, Place], arena: int
+    ) -> None:
+        self.isa, self.lanes = isa, lanes
+        self.vector, self.most = native.lanes(isa), native.most_vectors(isa)
+        self.threads = min(threads, MOST_PARTS)
+        self.places, self.arena = places, arena
+        self._instructions: list[Instruction] = []
+        self._pools: dict[str, list[NDArray[Any]]] = {
+            # Each begins with one unused element, so that none is ever empty.
+            "ints": [np.zeros(1, np.int32)],
+            "floats": [np.zeros(1, np.float32)],
+            "entries": [np.zeros(1, native.ENTRY)],
+        }
+        self._sizes = dict.fromkeys(self._pools, 1)
+
+    @property
+    def along(self) -> bool:
+        """Whether vectors run along the positions of a plane, not just across images."""
+        return self.lanes < self.vector
+
+    def parts(self, work: int) -> int:
+        """How many threads an instruction of so many vectors of work is worth."""
+        return max(1, min(self.threads, work // SHARE))
+
+    def add(self, pool: str, *arrays: NDArray[Any]) -> int:
+        """Adds constants to `ints`, `floats` or `entries`; returns where they begin."""
+        begin = self._sizes[pool]
+        self._pools[pool].extend(arrays)
+        self._sizes[pool] += sum(len(array) for array in arrays)
+        return begin
+
+    def emit(
+        self,
+        kernel: Kernel,
+        parameters: Parameters | None = None,
+        *,
+        a: Place = NOWHERE,
+        b: Place = NOWHERE,
+        out: Place = NOWHERE,
+        items: int = 0,
+        parts: int = 1,
+        ints: Sequence[NDArray[np.int32]] = (),
+        floats: Sequence[NDArray[np.float32]] = (),
+        entries: Sequence[NDArray[np.void]] = (),
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+        slope: float = 0.0,
+    ) -> None:
+        """Adds an instruction. Without `items`, these are the channels, large ones in bands."""
+        bands = 1
+        if not items:
+            place = a if out is NOWHERE else out
+            row = -(-place.width * self.lanes // self.vector)
+            parts = self.parts(2 * place.channels * place.height * row)
+            bands = parts if place.height >= 2 * parts else 1
+            items = place.channels * bands
+        values = parameters or ()
+        self._instructions.append(
+            Instruction(
+                kernel=kernel,
+                items=items,
+                parts=max(1, min(parts, items)),
+                bands=bands,
+                a=a,
+                b=b,
+                out=out,
+                parameters=(*values, *[0] * (MOST_PARAMETERS - len(values))),
+                ints=self.add("ints", *ints),
+                floats=self.add("floats", *floats),
+                entries=self.add("entries", *entries),
+                low=bounds[0],
+                high=bounds[1],
+                slope=slope,
+            )
+        )
+
+    def emit_unary(
+        self, kernel: Kernel, step: Step, parameters: Parameters | None = None, **options: Any
+    ) -> None:
+        """Adds the one instruction of a step with one input."""
+        a, out = self.places[step.inputs[0]], self.places[step.output]
+        self.emit(kernel, parameters, a=a, out=out, **options)
+
+    def copy(
+        self,
+        a: Place,
+        out: Place,
+        *,
+        top: int = 0,
+        row_step: int = 1,
+        left: int = 0,
+        column_step: int = 1,
+    ) -> None:
+        """Adds a copy of `a`, from (top, left) in steps; what is outside of `a` is zero."""
+        parameters = CopyParameters(top, row_step, left, column_step)
+        self.emit(Kernel.COPY, parameters, a=a, out=out)
+
+    def program(self, input_size: int, output_size: int) -> native.Program:
+        """What was collected."""
+        check_arena(self.arena, self.lanes, self.vector)
+        # Poolings and copies that take every second element load what is between and behind.
+        arena = self.arena + 2 * self.vector
+        pools = [np.concatenate(self._pools[name]) for name in ("ints", "floats", "entries")]
+        instructions = np.array(self._instructions, native.INSTRUCTION)
+        return native.Program(
+            self.isa, self.lanes, arena, input_size, output_size, instructions, *pools
+        )
+
+
+def check_arena(arena: int, lanes: int, vector: int) -> None:
+    """That offsets, which have 32 bits, reach all of it."""
+    if arena >= 2**31 - 2 * vector:
+        raise GraphError(
+            f"the activations of {lanes} images take {arena * 4 / 2**30:.0f} GiB; "
+            "the runtime's limit is 8"
+        )

@@ -1,0 +1,131 @@
+"""Kept weights as lists of (input offset, value), and the cuts of a plane that walk them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prunus_runtime.native import ENTRY
+from prunus_runtime.native.interface import Place
+from prunus_runtime.operation import Array
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Entries of filter f are entries[starts[f]:starts[f + 1]]; `channels` are those they read."""
+
+    starts: NDArray[np.int32]
+    entries: NDArray[np.void]
+    channels: NDArray[np.int64]
+
+    @property
+    def filters(self) -> int:
+        return len(self.starts) - 1
+
+    def split(self, parts: int) -> list[Lists]:
+        """Lists of consecutive channels, `parts` of about equal length."""
+        if parts == 1:
+            return [self]
+        edges = np.quantile(self.channels, np.linspace(0, 1, parts + 1)[1:-1])
+        part = np.searchsorted(edges, self.channels, side="left")
+        return [self._of(part == number) for number in range(parts)]
+
+    def _of(self, chosen: NDArray[np.bool_]) -> Lists:
+        before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.int32)
+        return Lists(before[self.starts], self.entries[chosen], self.channels[chosen])
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The least and the greatest offset."""
+        if not len(self.entries):
+            return 0, 0
+        offsets = self.entries["offset"]
+        return int(offsets.min()), int(offsets.max())
+
+    def reach_within_plane(self, place: Place) -> int:
+        """How far from each other the inputs of one output position in one channel can be."""
+        if not len(self.entries):
+            return 0
+        inside = self.entries["offset"] % place.plane
+        outside = np.where(inside > place.plane // 2, inside - place.plane, inside)
+        return int(outside.max() - outside.min())
+
+    def blocks(self, count: int) -> NDArray[np.int32]:
+        """First filters of `count` blocks of about equal work, and the end."""
+        filters = self.filters
+        # Storing an output costs about as much as walking over a few weights.
+        work = self.starts + 4 * np.arange(filters + 1)
+        goals = np.linspace(0, work[-1], min(count, max(filters, 1)) + 1)[1:-1]
+        return np.unique([0, *np.searchsorted(work, goals), filters]).astype(np.int32)
+
+
+def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64]) -> Lists:
+    """`offsets` (channels, kh, kw): where each input of the first output position is."""
+    filters, depth = weight.shape[:2]
+    f, c, y, x = np.nonzero(weight)
+    channel = f // max(filters // groups, 1) * depth + c
+    entries = np.empty(len(f), ENTRY)
+    entries["offset"] = offsets[channel, y, x]
+    entries["value"] = weight[f, c, y, x]
+    starts = np.zeros(filters + 1, np.int32)
+    np.cumsum(np.bincount(f, minlength=filters), out=starts[1:])
+    return Lists(starts, entries, channel)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A part of the output plane: `rows` x `columns` vectors, from a position on."""
+
+    rows: int
+    columns: int
+    y: int
+    x: int
+
+
+def patches_along(vectors: int, most: int, bands: int) -> list[Patch]:
+    """A plane as one long row, cut into equal pieces of at most `most` vectors, as many for each of
+    `bands`. `x` in vectors."""
+    edges = _split(vectors, most, bands)
+    return [Patch(1, end - begin, 0, begin) for begin, end in pairwise(edges)]
+
+
+def patches_across(height: int, width: int, most: int, bands: int) -> list[Patch]:
+    """A plane of vectors cut into `bands` of rows, and these into blocks of 4, 2 or 1 rows: the cut
+    that needs the fewest broadcasts."""
+    patches = []
+    for begin, end in pairwise([height * band // bands for band in range(bands + 1)]):
+        cuts = (_blocks(end - begin, width, rows, most) for rows in (4, 2, 1))
+        patches += [replace(patch, y=patch.y + begin) for patch in min(cuts, key=len)]
+    return patches
+
+
+def _blocks(height: int, width: int, rows: int, most: int) -> list[Patch]:
+    edges = _split(width, most // rows)
+    whole = height // rows * rows
+    patches = [
+        Patch(rows, end - begin, y, begin)
+        for y in range(0, whole, rows)
+        for begin, end in pairwise(edges)
+    ]
+    if whole == height:
+        return patches
+    rest = _blocks(height - whole, width, rows // 2, most)
+    return patches + [replace(patch, y=patch.y + whole) for patch in rest]
+
+
+def _split(length: int, most: int, multiple: int = 1) -> Sequence[int]:
+    """Edges of equal pieces, a `multiple` of some number."""
+    pieces = -(-length // (most * multiple)) * multiple
+    return [length * i // pieces for i in range(pieces + 1)]
+
+
+def plane_mask(place: Place, lanes: int, length: int) -> NDArray[np.int32]:
+    """All bits at positions of a plane, no bits in the columns between its rows."""
+    position = np.arange(length)
+    inside = position % place.pitch < place.width * lanes
+    inside &= position < place.height * place.pitch
+    return np.where(inside, -1, 0).astype(np.int32)

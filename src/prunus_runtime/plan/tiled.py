@@ -1,0 +1,212 @@
+"""Instructions of layers: tiles of vectors, whose sums stay in registers while a filter's list is
+walked, or single positions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from prunus_runtime.native.interface import (
+    NOWHERE,
+    ConvParameters,
+    Kernel,
+    LinearParameters,
+    Place,
+    Tile,
+)
+from prunus_runtime.operation import Array
+from prunus_runtime.plan.builder import Builder, Step
+from prunus_runtime.plan.lists import Lists, patches_across, patches_along, plane_mask
+
+CACHE = 32 * 1024
+"""Bytes of the fastest cache that a tile's inputs may take."""
+WORTH, WORTH_ACROSS = 12, 32
+"""Weights of a filter that are worth going over its output once more: with vectors along a plane,
+and with vectors across images, where the output is larger."""
+TILE = 6
+"""Vectors of a plane that are worth going over all weights once more, in another thread."""
+
+
+@dataclass(frozen=True)
+class _Tiled:
+    """A layer as tiles of vectors. Its threads take `parts`, of which `bands` share the plane: 1 if
+    they share the filters instead. A tile may read `behind` floats behind the end of its input."""
+
+    a: Place
+    b: Place
+    out: Place
+    tiles: list[Tile]
+    floats: list[Array]
+    bounds: tuple[float, float]
+    parts: int
+    bands: int
+    row: int = 0
+    column: int = 0
+    mask: int = -1
+    plane: int = 0
+    plane_row: int = 0
+    behind: int = 0
+
+    def emit(self, builder: Builder, lists: Lists) -> None:
+        blocks = lists.blocks(1 if self.bands > 1 else self.parts)
+        assert self.a.offset + lists.reach[0] >= 0
+        builder.arena = max(builder.arena, self.a.offset + lists.reach[1] + self.behind)
+        parameters = ConvParameters(
+            tiles=len(self.tiles),
+            blocks=len(blocks) - 1,
+            row=self.row,
+            column=self.column,
+            mask=self.mask,
+            has_planes=len(self.floats) > 1,
+            plane=self.plane,
+            plane_row=self.plane_row,
+        )
+        builder.emit(
+            Kernel.CONV,
+            parameters,
+            a=self.a,
+            b=self.b,
+            out=self.out,
+            items=parameters.tiles * parameters.blocks,
+            parts=self.parts,
+            ints=(lists.starts, blocks, np.array(self.tiles, np.int32).reshape(-1)),
+            floats=self.floats,
+            entries=(lists.entries,),
+            bounds=self.bounds,
+        )
+
+
+def emit_across(
+    builder: Builder, step: Step, a: Place, lists: Lists, row: int, column: int
+) -> None:
+    """Each vector is one position of all images."""
+    b, out = _residual_of(builder, step), builder.places[step.output]
+    floats = [_bias_of(step, lists)]
+    if "plane" in step.operation.tensors:
+        floats.append(step.operation.tensors["plane"].reshape(-1))
+    parts, bands = _shared(builder, lists, out.height * out.width)
+    patches = patches_across(out.height, out.width, builder.most, min(bands, out.height))
+    tiles = [
+        Tile(
+            rows=patch.rows,
+            columns=patch.columns,
+            input=patch.y * row + patch.x * column,
+            output=patch.y * out.pitch + patch.x * builder.lanes,
+            residual=patch.y * b.pitch + patch.x * builder.lanes,
+            plane=patch.y * out.width + patch.x,
+        )
+        for patch in patches
+    ]
+    whole = _Tiled(
+        *(a, b, out, tiles, floats, (step.low, step.high), parts, bands, row, column),
+        plane=out.height * out.width,
+        plane_row=out.width,
+    )
+    seen = max(_seen(step, patch.rows, patch.columns) for patch in patches)
+    passes = _passes(step, lists, seen * builder.lanes, WORTH_ACROSS)
+    _emit_in_passes(builder, whole, lists, passes)
+
+
+def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
+    """Vectors follow each other through the plane, as if it were one long row; what they compute
+    between its rows is masked."""
+    b, out = _residual_of(builder, step), builder.places[step.output]
+    vectors = -(-out.height * out.pitch // builder.vector)
+    length = vectors * builder.vector
+    mask = plane_mask(out, builder.lanes, length)
+    floats = [_bias_of(step, lists)]
+    if "plane" in step.operation.tensors:
+        flat = np.zeros((out.channels, length), np.float32)
+        plane = step.operation.tensors["plane"].reshape(out.channels, -1)
+        flat[:, mask != 0] = np.repeat(plane, builder.lanes, axis=1)
+        floats.append(flat.reshape(-1))
+    parts, bands = _shared(builder, lists, vectors)
+    tiles = [
+        Tile(1, patch.columns, *[patch.x * builder.vector] * 4)
+        for patch in patches_along(vectors, builder.most, bands)
+    ]
+    whole = _Tiled(
+        *(a, b, out, tiles, floats, (step.low, step.high), parts, bands),
+        column=builder.vector,
+        mask=-1 if mask.all() else builder.add("ints", mask),
+        plane=length,
+        behind=length,
+    )
+    longest = max(tile.columns for tile in tiles) * builder.vector
+    passes = _passes(step, lists, longest + lists.reach_within_plane(a), WORTH)
+    _emit_in_passes(builder, whole, lists, passes)
+
+
+def emit_single(builder: Builder, step: Step, a: Place, lists: Lists, is_matrix: bool) -> None:
+    """One output position of one image: sums of products, without vectors of positions. A matrix
+    has all weights, not just those that are kept."""
+    bias, weight = _bias_of(step, lists), step.operation.tensors["weight"]
+    if "plane" in step.operation.tensors:
+        bias = bias + step.operation.tensors["plane"].reshape(-1)
+    parts = builder.parts(weight.size // builder.vector if is_matrix else len(lists.entries))
+    blocks = lists.blocks(parts)
+    builder.emit(
+        Kernel.MATRIX if is_matrix else Kernel.LINEAR,
+        LinearParameters(len(blocks) - 1),
+        a=a,
+        b=_residual_of(builder, step),
+        out=builder.places[step.output],
+        items=len(blocks) - 1,
+        parts=parts,
+        ints=(lists.starts, blocks),
+        floats=(bias, weight.reshape(-1)) if is_matrix else (bias,),
+        entries=() if is_matrix else (lists.entries,),
+        bounds=(step.low, step.high),
+    )
+
+
+def _emit_in_passes(builder: Builder, whole: _Tiled, lists: Lists, passes: int) -> None:
+    """Each pass adds what some of the input channels contribute; the last one also clamps."""
+    tiled, nothing = whole, np.zeros(lists.filters, np.float32)
+    for number, part in enumerate(lists.split(passes), 1):
+        bounds = whole.bounds if number == passes else (-math.inf, math.inf)
+        replace(tiled, bounds=bounds).emit(builder, part)
+        in_place = [tile._replace(residual=tile.output) for tile in whole.tiles]
+        tiled = replace(whole, b=whole.out, tiles=in_place, floats=[nothing])
+
+
+def _passes(step: Step, lists: Lists, seen: int, worth: int) -> int:
+    """How often to go over the output, each time with some of the input channels: so often that
+    what all filters read at a tile (`seen` floats of each channel) stays in the fastest cache, but
+    with at least `worth` weights of a filter each time. Filters of groups read few channels
+    anyway."""
+    if step.operation.attributes.get("groups", 1) > 1:
+        return 1
+    footprint = len(np.unique(lists.channels)) * seen * 4
+    return max(1, min(-(-footprint // CACHE), len(lists.entries) // max(1, lists.filters) // worth))
+
+
+def _seen(step: Step, rows: int, columns: int) -> int:
+    """Positions of a channel that so many output positions read."""
+    attributes = step.operation.attributes
+    stride, dilation = attributes.get("stride", (1, 1)), attributes.get("dilation", (1, 1))
+    kernel = step.operation.tensors["weight"].shape[2:] or (1, 1)
+    return math.prod(
+        (n - 1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1
+        for i, n in enumerate((rows, columns))
+    )
+
+
+def _shared(builder: Builder, lists: Lists, vectors: int) -> tuple[int, int]:
+    """How many threads share a layer, and how many of them share its plane of so many vectors: all,
+    or one if sharing the filters is better."""
+    parts = builder.parts((len(lists.entries) + 2 * lists.filters) * (vectors + 2))
+    return parts, parts if vectors >= TILE * parts else 1
+
+
+def _residual_of(builder: Builder, step: Step) -> Place:
+    """What is added to the layer's result."""
+    return NOWHERE if step.residual is None else builder.places[step.residual]
+
+
+def _bias_of(step: Step, lists: Lists) -> Array:
+    """One number for each filter."""
+    bias = step.operation.tensors.get("bias", np.zeros(lists.filters, np.float32))
+    return np.ascontiguousarray(bias, np.float32)

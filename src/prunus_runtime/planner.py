@@ -1,0 +1,94 @@
+"""Plans how the native core runs a graph: where values lie, and a program of instructions on them.
+
+A chunk is as many images as the arena holds at a time, its `lanes`. With one, or a few, vectors run
+along the positions of a plane; with as many as a vector has elements, each is one position of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from prunus_runtime import native
+from prunus_runtime.graph import Graph
+from prunus_runtime.native.interface import Kernel, Place
+from prunus_runtime.operation import Operation
+from prunus_runtime.ops import kind_of
+from prunus_runtime.plan.builder import Builder, Step, check_arena
+from prunus_runtime.plan.layout import ArenaLayout
+
+
+def make_program(graph: Graph, isa: str, lanes: int, threads: int) -> native.Program:
+    """The program for chunks of `lanes` images: 1, 2, 4, ... up to the size of a vector."""
+    steps = _fuse(graph)
+    builder = Builder(isa, lanes, threads, *_lay_out(graph, steps, isa, lanes))
+    builder.emit(Kernel.LOAD_INPUT, out=builder.places[graph.input])
+    for step in steps:
+        kind_of(step.operation).emit(builder, step)
+    builder.emit(Kernel.STORE_OUTPUT, a=builder.places[graph.output])
+    return builder.program(math.prod(graph.input_shape), math.prod(graph.output_shape))
+
+
+def arena_size(graph: Graph, isa: str, lanes: int) -> int:
+    """Floats of the activations of a chunk of `lanes` images."""
+    return _lay_out(graph, _fuse(graph), isa, lanes)[1]
+
+
+def _fuse(graph: Graph) -> list[Step]:
+    """The graph as steps, in an order in which they can be done: a layer also does the sum and the
+    activation behind it, where it can. What the output does not depend on is left out."""
+    readers = Counter(name for operation in graph.operations for name in operation.inputs)
+    readers[graph.output] += 1
+    steps: dict[str, Step] = {}
+    for operation in graph.operations:
+        layer, step = _joined(operation, graph, steps, readers)
+        if layer is not None:
+            del steps[layer]
+        steps[operation.output] = step
+    wanted, used = {graph.output}, []
+    for step in reversed(steps.values()):
+        if step.output in wanted:
+            wanted.update(step.reads)
+            used.append(step)
+    return used[::-1]
+
+
+def _joined(
+    operation: Operation, graph: Graph, steps: dict[str, Step], readers: Counter[str]
+) -> tuple[str | None, Step]:
+    """The step that does `operation`, and the layer that it is joined with: the latest that can do
+    it, so that all other inputs exist by then."""
+    for name in reversed(steps):
+        layer = steps[name]
+        if name in operation.inputs and layer.operation.is_layer and readers[name] == 1:
+            step = kind_of(operation).joined(operation, layer, graph.shapes)
+            if step is not None:
+                return name, step
+    has_weights = not operation.is_layer or operation.tensors["weight"].any()
+    return None, Step(operation, operation.inputs if has_weights else (), operation.output)
+
+
+def _lay_out(graph: Graph, steps: list[Step], isa: str, lanes: int) -> tuple[dict[str, Place], int]:
+    """Every value's place, and the size of the arena."""
+    layout = ArenaLayout(lanes, native.lanes(isa))
+    layout.add(graph.input, graph.input_shape)
+    lifetimes = {graph.input: (0, 0)}
+    for time, step in enumerate(steps, 1):
+        layout.add(step.output, graph.shapes[step.output])
+        lifetimes[step.output] = (time, time)
+        for name in step.reads:
+            lifetimes[name] = (lifetimes[name][0], time)
+        besides = kind_of(step.operation).reserve(layout, step)
+        if besides is not None:
+            lifetimes[besides] = (time, time)
+    gapless = {step.output for step in steps if kind_of(step.operation).output_without_gaps}
+    lifetimes[graph.output] = (lifetimes[graph.output][0], len(steps) + 1)
+    for time, step in enumerate(steps, 1):
+        # A sum takes the place of the value that is added, if nothing reads that any more: not even
+        # this convolution, whose other filters would see the sum.
+        last = step.residual and lifetimes[step.residual][1] == time
+        if step.residual and last and step.residual not in {*step.inputs, *gapless}:
+            layout.share(step.output, step.residual)
+    places, arena = layout.place(lifetimes)
+    check_arena(arena, lanes, layout.vector)
+    return places, arena

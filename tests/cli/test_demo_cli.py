@@ -1,0 +1,63 @@
+"""`prunus demo` and `prunus inspect`, as a person types them."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from prunus.report.file import read_report
+from support.processes import SECONDS, started, wait_until
+from support.sweeping import Here
+
+COMMAND = ("demo", "--scale", "smoke", "--out", "there")
+
+
+def test_table_verdict_and_files(cli, monkeypatch):
+    executor = Here()
+    monkeypatch.setattr("prunus.sweeps.LocalExecutor", lambda *_, **__: executor)
+    status, output, errors = cli(*COMMAND)
+    assert status == 0, errors
+    assert "[ 1/12] digits/digits_convnet dense seed 0: kept 100.00%, validation " in output
+    header = "method       settings       stage       kept %   searched %  re-trained %  epochs"
+    assert header.split() == output[output.index("method ") :].splitlines()[0].split()[:-1]
+    for text in ("random mask  mask_init 0", "The dense network reaches ", "there/report.html"):
+        assert text in output
+    file = read_report(Path("there/demo.json"))
+    found = {(one.row, one.stage): one for one in file.subnetworks if one.seed == 1}
+    assert set(found) == {
+        ("dense", "training"),
+        *((row, f"round {n}") for row in ("CS", "IMP") for n in (1, 2)),
+        ("random mask", "round 2"),
+    }
+    cs, imp, control = (found[row, "round 2"] for row in ("CS", "IMP", "random mask"))
+    assert control.density == cs.density and control.layers == cs.layers
+    assert abs(imp.density - cs.density) < 1e-3
+    assert set(cs.measured) == set(imp.measured) == {"searched", "re-trained"}
+    executor.calls.clear()
+    assert cli(*COMMAND)[1].endswith(output[output.index("Subnetworks of ") :])
+    assert not executor.calls, "nothing is repeated"
+    ticket = Path("there") / cs.folder / "tickets/round-2.safetensors"
+    status, output, _ = cli("inspect", ticket)
+    assert status == 0 and "digits/digits_convnet" in output and "density" in output
+
+
+def test_interrupted_and_run_again(tmp_path):
+    """By Ctrl-C, in worker processes: the same command resumes."""
+    with started("-m", "prunus", *COMMAND, "--workers", "1", cwd=tmp_path) as process:
+        wait_until(lambda: list(tmp_path.glob("there/*/results.json")), process)
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode != 0 and "Traceback" not in errors
+    state = json.loads((tmp_path / "there/sweep.json").read_text())
+    done = [run for run in state["runs"] if run["status"] == "finished"]
+    assert 0 < len(done) < 12
+    with started("-m", "prunus", *COMMAND, "--workers", "1", cwd=tmp_path) as process:
+        output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    assert output.count("] digits/digits_convnet ") == 12 - len(done) and "  ETA 0:" in output
+
+
+def test_a_bad_ticket_is_a_message_and_status_2(cli):
+    Path("bad.safetensors").write_bytes(b"nonsense")
+    status, _, errors = cli("inspect", "bad.safetensors")
+    assert status == 2 and "bad.safetensors" in errors

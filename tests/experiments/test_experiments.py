@@ -1,0 +1,164 @@
+"""The experiments of Prunus: they expand at every scale, and say what the paper says."""
+
+import json
+
+import pytest
+
+from prunus.errors import SettingError
+from prunus.methods import METHODS
+from prunus.report.paper import PaperNumber, paper_of
+from prunus.runs.method_settings import MethodSettings
+from prunus.sweeps import AwaitsRates, Experiment
+from prunus.sweeps.experiment import experiment_names, experiments_folder, named_experiment
+from prunus.sweeps.plan import outline
+from prunus.tasks.networks import build_network
+
+NAMES = experiment_names()
+OF_THE_PAPER = [name for name in NAMES if named_experiment(name).paper]
+SCALES = ("smoke", "cpu", "paper")
+SIZES = {"num_classes": 10, "image_size": 8, "channels": 1}
+
+
+def test_there_is_one_for_every_table_and_figure():
+    figures = [3, 4, 5, 6, 7, 8, 9, 11, 12]  # 1 and 2 are tables 1 and 2, and 10 goes with 9
+    assert [f"table{n}" for n in (1, 2, 3)] + [f"figure{n}" for n in figures] == OF_THE_PAPER
+    assert NAMES[: len(OF_THE_PAPER)] == OF_THE_PAPER, "the others come last"
+
+
+@pytest.mark.parametrize("name", OF_THE_PAPER)
+def test_an_experiment_of_the_paper_expands_at_every_scale(name):
+    experiment = named_experiment(name)
+    assert experiment.name == name and set(experiment.scales) == set(SCALES)
+    assert experiment.at_scale("paper").model_dump() == experiment.model_dump()  # as it stands
+    epochs = {}
+    for scale in SCALES:
+        chosen, paper = experiment.at_scale(scale), paper_of(experiment, scale)
+        runs = outline(chosen)
+        epochs[scale] = sum(run.epochs for run in runs)
+        assert {run.task for run in runs} == set(chosen.tasks)
+        rows = {run.row for run in runs}
+        for number in paper.numbers:
+            assert number.task in chosen.tasks
+            assert number.row is None or number.row in rows
+    assert epochs["smoke"] <= 40 and epochs["cpu"] <= 600 and epochs["cpu"] < epochs["paper"]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_THE_PAPER])
+def test_the_others_expand_too(name, monkeypatch):
+    monkeypatch.chdir(experiments_folder().parent)
+    experiment = named_experiment(name)
+    assert experiment.name == name and "smoke" in experiment.scales
+    full, small = (outline(experiment.at_scale(scale)) for scale in (None, "smoke"))
+    assert sum(run.epochs for run in small) < sum(run.epochs for run in full)
+    assert {run.row for run in small} == {run.row for run in full}
+
+
+def test_the_comparison_has_every_method():
+    runs = outline(named_experiment("comparison"))
+    assert {run.method for run in runs} - {None} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_methods_take_their_settings(name):
+    """On any network: settings that only a method at work can refuse."""
+    given = {}
+    experiment = named_experiment(name)
+    for scale in (None, *experiment.scales):
+        for run in outline(experiment.at_scale(scale)):
+            method = getattr(getattr(run, "settings", None), "method", None)
+            if method is not None:
+                network = "lenet" if method.get("select") == "all" else "digits_convnet"
+                given[json.dumps(method, sort_keys=True), network] = method
+    for (_, network), method in given.items():
+        own = {key: value for key, value in method.items() if key != "name"}
+        model = build_network(network, **SIZES)
+        MethodSettings(method["name"], own).attach(model, steps=1000, rewind_step=0, seed=0)
+
+
+def test_what_table_1_of_the_paper_says():
+    paper = paper_of(named_experiment("table1"), None)
+    numbers = {(n.task, n.pick, n.row): n for n in paper.numbers}
+    best = numbers["cifar10/resnet20", "best performing", "cs"]
+    assert (best.round, best.accuracy, best.kept) == (5, 91.54, 16.9)
+    assert best.density == pytest.approx(0.169)
+    sparsest = numbers["cifar10/vgg16", "sparsest matching", "cs"]
+    assert (sparsest.round, sparsest.accuracy, sparsest.kept) == (5, 93.35, 1.7)
+    assert len(numbers) == 14
+
+
+def test_what_table_2_of_the_paper_says():
+    paper = paper_of(named_experiment("table2"), None)
+    found = {n.row: n.sparsity for n in paper.numbers if n.task == "cifar10/resnet20"}
+    assert found == {"l0": 13.6, "amc": 50, "mp": 80, "gmp": 86, "netslim": 85, "cs": 94.4}
+
+
+def test_settings_of_section_5_1():
+    runs = [
+        run
+        for run in outline(named_experiment("table1"))
+        if run.row == "cs" and run.command == "search"
+    ]
+    assert len(runs) == 2 * 3 * 11
+    for run in runs:
+        recipe = run.settings.recipe
+        assert (recipe.epochs, recipe.lr, recipe.momentum) == (85, 0.1, 0.9)
+        assert (recipe.drops, recipe.weight_decay) == ((56, 71), 1e-4)
+        assert recipe.batch_size == (64 if "vgg" in run.task else 128)
+        assert (run.settings.rounds, run.settings.rewind_epoch) == (5, 2)
+        method = run.settings.method
+        assert (method["penalty"], method["final_temperature"]) == (1e-8, 200)
+
+
+def test_settings_of_section_5_2():
+    for run in outline(named_experiment("table2")):
+        recipe = run.settings.recipe
+        assert (recipe.epochs, recipe.drops, recipe.commit_epoch) == (200, (80, 120), 160)
+        assert (recipe.lr, recipe.fine_tune_lr) == (0.1, 0.001)
+        if run.row == "netslim":
+            strength = 1e-6 if "vgg" in run.task else 1e-5
+            assert run.settings.method["penalty"] == strength
+
+
+def test_the_same_rates_for_imp():
+    runs = {run.id: run for run in outline(named_experiment("figure9"))}
+    copies = [run for run in runs.values() if isinstance(run, AwaitsRates)]
+    assert len(copies) == 2 * 11 and {runs[run.needs].row for run in copies} == {"cs"}
+
+
+def test_settings_of_one_task_and_stand_ins():
+    whole = named_experiment("table2")
+    experiment = whole.at_scale("smoke")
+    strengths = {
+        run.task: run.settings.method["penalty"]
+        for run in outline(experiment)
+        if run.row == "netslim"
+    }
+    assert strengths == {"digits/lenet": 1e-6, "digits/digits_convnet": 1e-5}
+    assert {n.task for n in paper_of(whole, "smoke").numbers} == set(experiment.tasks)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ({"row": "cs"}, "the nearest subnetwork needs kept or sparsity"),
+        ({"row": "cs", "kept": 5, "sparsity": 95}, "give one of them"),
+        ({"kept": 5}, "a number is of a row"),
+        ({"row": "cs", "kept": 105}, "less than or equal to 100"),
+    ],
+)
+def test_numbers_are_checked(number, message):
+    with pytest.raises(SettingError, match=message):
+        PaperNumber.parse({"task": "digits/lenet", **number})
+
+
+def test_a_stand_in_for_no_task():
+    content = named_experiment("figure6").model_dump()
+    content["scales"] = {"smoke": {"stand_ins": {"cifar10/resnet56": "digits/lenet"}}}
+    with pytest.raises(
+        SettingError, match=r"scales.smoke.stand_ins.*Did you mean 'cifar10/resnet20'"
+    ):
+        Experiment.parse(content).at_scale("smoke")
+
+
+def test_the_folder_of_a_clone():
+    assert (experiments_folder() / "table1.yaml").is_file()

@@ -1,0 +1,91 @@
+"""Statistics, computed by hand."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import prunus
+from prunus.methods.common.statistics import Statistics
+from support.models import ConvNet, seeded
+
+
+def logit(p):
+    return math.log(p / (1 - p))
+
+
+@pytest.fixture
+def method():
+    model = nn.Sequential(nn.Linear(4, 1, bias=False), nn.Linear(1, 2, bias=False))
+    cs = prunus.ContinuousSparsification(model, steps=2, select="all", final_temperature=4.0)
+    cs.step()  # beta = 2
+    with torch.no_grad():
+        first = [logit(p) / 2 for p in (0.995, 0.6, 0.2, 0.002)]
+        cs.gates["0.weight"].score.copy_(torch.tensor([first]))
+        cs.gates["1.weight"].score.copy_(torch.tensor([[50.0], [-50.0]]))
+    return cs
+
+
+def test_by_hand(method):
+    stats = method.stats()
+    first, second = stats.layers
+    assert (first.name, first.shape, first.weights, first.kept) == ("0.weight", (1, 4), 4, 2)
+    assert first.hard_density == 0.5
+    assert first.soft_density == pytest.approx((0.995 + 0.6 + 0.2 + 0.002) / 4)
+    assert first.in_transition == 0.5
+    assert (second.kept, second.soft_density, second.in_transition) == (1, 0.5, 0.0)
+    assert (stats.weights, stats.kept, stats.hard_density) == (6, 3, 0.5)
+    assert stats.soft_density == pytest.approx((1.797 + 1.0) / 6)
+    assert stats.in_transition == pytest.approx(2 / 6)
+
+
+def test_as_data(method):
+    data = method.stats().as_dict()
+    assert json.loads(json.dumps(data))["kept"] == 3
+    assert data["hard_density"] == 0.5
+    assert [layer["name"] for layer in data["layers"]] == ["0.weight", "1.weight"]
+    assert data["layers"][0]["hard_density"] == 0.5
+    assert data["layers"][0]["weights"] == 4
+
+
+def test_as_text(method):
+    lines = str(method.stats()).splitlines()
+    header = ["parameter", "shape", "kept", "weights", "hard", "soft", "in", "transition"]
+    assert lines[0].split() == header
+    assert lines[1].split() == ["0.weight", "1x4", "2", "4", "50.00%", "44.93%", "50.00%"]
+    assert lines[-1].split() == ["total", "3", "6", "50.00%", "46.62%", "33.33%"]
+
+
+def test_coarse_gates_count_weights():
+    cs = prunus.ContinuousSparsification(
+        seeded(ConvNet), steps=2, select="conv1.weight", granularity="filter"
+    )
+    with torch.no_grad():
+        cs.gates["conv1.weight"].score.copy_(torch.tensor([1.0, 2, 3, -1, -2, 0]).view(6, 1, 1, 1))
+    [layer] = cs.stats().layers
+    assert (layer.weights, layer.kept, layer.hard_density) == (108, 54, 0.5)
+
+
+def test_density_is_of_the_hard_mask_not_of_underflow():
+    model = nn.Linear(4, 1, bias=False)
+    cs = prunus.ContinuousSparsification(model, steps=2, select="all")
+    with torch.no_grad():
+        cs.gates["weight"].score.copy_(torch.tensor([[-1e-6, -100.0, 1e-6, 100.0]]))
+    assert cs.stats().hard_density == 0.5
+    assert cs.stats().in_transition == 0.5
+
+
+def test_magnitude_pruning_has_no_gates_in_transition():
+    imp = prunus.IterativeMagnitudePruning(nn.Linear(10, 1), steps=1, select="all", rate=0.3)
+    imp.end_round()
+    stats = imp.stats()
+    assert (stats.kept, stats.in_transition) == (7, 0.0)
+    assert stats.soft_density == pytest.approx(stats.hard_density) == pytest.approx(0.7)
+
+
+def test_no_layers_at_all():
+    empty = Statistics(())
+    assert (empty.hard_density, empty.soft_density, empty.in_transition) == (0.0, 0.0, 0.0)
+    assert "total" in str(empty)

@@ -1,0 +1,31 @@
+"""The native core against the numpy reference, on random networks of every operation."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from prunus_runtime import Deployed, reference
+from prunus_runtime.graph import Graph
+from support.graphs import batch, graphs
+from support.native_paths import BATCHES, ISAS, everything_split
+
+
+def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
+    """Within 1e-4 of the output's scale."""
+    assert found.shape == expected.shape
+    assert found.dtype == np.float32
+    scale = max(np.abs(expected).max(initial=0), 1e-3)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@given(graph=graphs())
+@settings(max_examples=200, deadline=None)
+def test_random_networks(isa: str, graph: Graph) -> None:
+    x = batch(graph, max(BATCHES))
+    expected = reference.run(graph, x)
+    alone, shared = Deployed(graph, 1, isa=isa), Deployed(graph, 3, isa=isa)
+    for n in BATCHES:
+        assert_close(alone(x[:n]), expected[:n])
+        with everything_split():
+            assert_close(shared(x[:n]), expected[:n])

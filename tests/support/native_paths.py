@@ -1,0 +1,26 @@
+"""The ways in which the native core can run on this machine, for tests."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from prunus_runtime import native
+
+ISAS = [isa for isa in native.ISAS if native.available() and native.lanes(isa)]
+
+BATCHES = (1, 2, 4, 7, 15, 16, 17, 128)
+"""Of all numbers of images in a chunk, whole chunks and others."""
+
+
+SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
+SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
+
+
+@contextmanager
+def everything_split() -> Iterator[None]:
+    """Plans share every operation, however small, among threads, by positions wherever there are
+    some, and go over the output of convolutions as often as they can."""
+    with ExitStack() as stack:
+        for name, value in SMALL.items():
+            stack.enter_context(patch(f"prunus_runtime.plan.{name}", value))
+        yield

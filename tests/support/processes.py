@@ -1,0 +1,62 @@
+"""Programs that tests start. They never wait for ever, and leave no process behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import prunus
+
+IMPORTED_FROM = os.pathsep.join(
+    str(path) for path in (Path(prunus.__file__).parents[1], Path(__file__).parents[1])
+)
+SECONDS = 240
+"""For all that one program does; less than the limit of a test, and many times what it takes."""
+
+
+@contextmanager
+def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[str]]:
+    """Python with `arguments`; killed in the end, and all that it started with it."""
+    environment = {**os.environ, "PYTHONPATH": IMPORTED_FROM, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a group of processes, to be killed as one
+        preexec_fn=hears_ctrl_c,
+        **options,
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def hears_ctrl_c() -> None:
+    """Also where the tests run in the background, whose programs inherit that it is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def run(*arguments: object, **options: object) -> str:
+    """What Python with `arguments` prints. It has to succeed."""
+    with started(*arguments, **options) as process:
+        output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    return output
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Until something is true of what `process` does."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert process.poll() is None, process.communicate(timeout=SECONDS)
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

@@ -1,0 +1,261 @@
+"""Writes the tables of README.md and docs/ from the results files: no figure is typed.
+
+A table stands between `<!-- results: NAME -->` and `<!-- end -->`. After a file in results/ has
+changed, run `python tools/render.py`. With `--check` it changes nothing, and fails if a table is
+out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import methods_tables as methods
+
+from prunus.files import write_atomically
+from prunus.report.charts import metric_against_density, series_order
+from prunus.report.file import read_report
+from prunus.report.model import Comparison, comparisons
+from prunus.report.paper import pairs_table
+from prunus.report.tables import points_table, verdict
+
+ROOT = Path(__file__).parent.parent
+REGION = re.compile(r"(<!-- results: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def read(name: str) -> Any:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+
+def demo_comparison() -> Comparison:
+    [comparison] = comparisons(read_report(ROOT / "results" / "demo.json").data.records)
+    return comparison
+
+
+def demo() -> str:
+    comparison = demo_comparison()
+    table = points_table(comparison)
+    rows = [
+        [f"**{cell}**" if i in table.marked and cell else cell for cell in row]
+        for i, row in enumerate(table.rows)
+    ]
+    return f"{markdown(table.header, rows)}\n\n{verdict(comparison)}"
+
+
+def gate_overhead() -> str:
+    rows = [
+        [network, variant, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}"]
+        for network, variants in read("gate_overhead")["results"].items()
+        for variant, r in variants.items()
+    ]
+    return markdown(["network", "variant", "ms a step", "ratio to dense", "peak MiB"], rows)
+
+
+def cs_defaults() -> str:
+    rows = read("cs_defaults")
+    return markdown(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
+
+
+def throughput() -> str:
+    results = read("throughput")
+    rows = [[n, *(f"{v:,.2f}" for v in list(r.values())[:2])] for n, r in results.items()]
+    table = markdown(["", "images a second", "against the usual way"], rows)
+    ratio = results["input alone"]["against what the network consumes"]
+    return f"{table}\n\nThe input alone is {ratio:,.0f} times as fast as the fastest training."
+
+
+def cifar_curve() -> str:
+    content = read("cifar_curve")
+    rows = [
+        [str(m["epoch"]), f"{m['loss']:.3f}", f"{100 * m['validation_accuracy']:.2f} %"]
+        for m in content["metrics"]
+    ]
+    table = markdown(["epoch", "training loss", "validation accuracy"], rows)
+    return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
+
+
+def sweeps() -> str:
+    rows = [
+        [part, name, f"{value:.2f}" if isinstance(value, float) else str(value)]
+        for part, numbers in read("sweeps").items()
+        for name, value in numbers.items()
+    ]
+    return markdown(["part", "what", "measured"], rows)
+
+
+def reproduced(name: str) -> str:
+    """What `prunus reproduce` found: ours beside the paper's, and the plots."""
+    content = read(name)
+    table = pairs_table(content["pairs"])
+    parts = [markdown(table.header, table.rows)]
+    for task in dict.fromkeys(point["task"] for point in content["points"]):
+        plain = re.sub(r"[^\w.-]+", "-", task)
+        parts.append(f"![Accuracy against density, {task}](images/{name}-{plain}.svg)")
+    return "\n\n".join(parts)
+
+
+def penalty_cost() -> str:
+    rows = [
+        [
+            f"{run['penalty']:g}",
+            run["cost"],
+            *(f"{100 * run[name]:.2f} %" for name in ("kept_weights", "kept_macs")),
+            f"{run['images_per_second']:,.0f}",
+            f"{100 * run['test_accuracy']:.2f} %",
+        ]
+        for run in read("penalty_cost")
+    ]
+    header = ["penalty", "counted in", "weights kept", "multiply-adds kept", "images/s"]
+    return markdown([*header, "test accuracy"], rows)
+
+
+# Deployed networks
+
+
+def _random_masks() -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows by network and batch, then by mask."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in read("deploy")["rows"]:
+        if row["mask"].endswith("%"):
+            found.setdefault((row["network"], row["batch"]), {})[row["mask"]] = row
+    return found
+
+
+def deploy_speed() -> str:
+    """Times of dense ONNX Runtime over those of the sparse runtime, by random mask."""
+    places = _random_masks()
+    masks = list(next(iter(places.values())))
+    rows = [
+        [*map(str, place), *(f"{here[mask]['speedup']:.1f}" for mask in masks)]
+        for place, here in places.items()
+    ]
+    return markdown(["network", "batch", *masks], rows)
+
+
+def deploy_engines() -> str:
+    """Times of dense ONNX Runtime over those of other engines that ran the dense network."""
+    dense = {
+        place: next(iter(here.values()))["dense_seconds"] for place, here in _random_masks().items()
+    }
+    others = [name for name in next(iter(dense.values())) if name != "onnxruntime"]
+    rows = [
+        [*map(str, place), *(f"{seconds['onnxruntime'] / seconds[name]:.2f}" for name in others)]
+        for place, seconds in dense.items()
+    ]
+    return markdown(["network", "batch", *others], rows)
+
+
+def deploy_learned() -> str:
+    """The same for masks that were learned."""
+    rows = [
+        [
+            row["network"],
+            row["mask"],
+            f"{100 * row['kept_weights']:.1f} %",
+            f"{100 * row['kept_macs']:.1f} %",
+            str(row["batch"]),
+            f"{row['speedup']:.1f}",
+        ]
+        for row in read("deploy")["rows"]
+        if not row["mask"].endswith("%")
+    ]
+    header = ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"]
+    return markdown(header, rows)
+
+
+def deploy_example() -> str:
+    """Each network in four forms: accuracy, speed and size."""
+    rows = []
+    for found in read("deploy-example"):
+        for way, numbers in found["rows"].items():
+            form = "deployed" if way.endswith("deployed") else "dense"
+            speeds = [f"{value:,.0f}" for value in numbers["images_per_second"].values()]
+            accuracy = f"{100 * numbers['accuracy']:.2f} %"
+            size = f"{found['bytes'][form] / 1000:,.0f}"
+            rows.append([found["network"], way, accuracy, *speeds, size])
+    header = ["network", "", "test accuracy", "images/s, batch 1", "images/s, batch 128", "kB"]
+    return markdown(header, rows)
+
+
+def deploy_example_notes() -> str:
+    """What was kept, and how exact the deployed networks are."""
+    return "\n\n".join(
+        f"{found['network']} kept {100 * found['kept_weights']:.1f} % of its weights and "
+        f"{100 * found['kept_macs']:.1f} % of its multiply-adds; deployed, it differs from the "
+        f"sparse network in PyTorch by at most {found['max_difference']:.1e}."
+        for found in read("deploy-example")
+    )
+
+
+def compared(table: Callable[..., methods.Table], *kind: str) -> Callable[[], str]:
+    return lambda: markdown(*table(read("methods-cpu"), *kind))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "gate-overhead": gate_overhead,
+    "cs-defaults": cs_defaults,
+    "throughput": throughput,
+    "cifar-curve": cifar_curve,
+    "sweeps": sweeps,
+    "penalty-cost": penalty_cost,
+    "deploy-speed": deploy_speed,
+    "deploy-engines": deploy_engines,
+    "deploy-learned": deploy_learned,
+    "deploy-example": deploy_example,
+    "deploy-example-notes": deploy_example_notes,
+    "methods-fine-tuned": compared(methods.accuracies, "fine_tuned"),
+    "methods-retrained": compared(methods.accuracies, "retrained"),
+    "methods-found": compared(methods.accuracies, "searched"),
+    "methods-lead": compared(methods.lead, "fine_tuned"),
+    "methods-lead-retrained": compared(methods.lead, "retrained"),
+    "methods-short": compared(methods.short),
+    "methods-dense": lambda: methods.dense(read("methods-cpu")),
+    "budget-designs": compared(methods.designs),
+    "table1-cpu": lambda: reproduced("table1-cpu"),
+    "table2-cpu": lambda: reproduced("table2-cpu"),
+}
+
+
+def rendered(text: str) -> str:
+    """The page with every table as its results file has it."""
+    return REGION.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for page in pages():
+        before = page.read_text()
+        after = rendered(before)
+        if after != before:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                write_atomically(page, after)
+    if not check:
+        comparison = demo_comparison()
+        chart = metric_against_density(comparison, series_order([comparison]))
+        # A white ground, because readers of the README may have a dark one.
+        chart.configure(background="white").save(str(ROOT / "docs" / "images" / "demo.svg"))
+    print("out of date:" if check else "changed:", ", ".join(stale) or "none")
+    sys.exit(check and bool(stale))
+
+
+if __name__ == "__main__":
+    main()
