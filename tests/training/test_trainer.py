@@ -1,5 +1,7 @@
 """The loop: what it computes, with each of its settings; and what it says when things go wrong."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -89,8 +91,10 @@ def test_precision_and_layout(make, settings):
         assert images.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_compile(make):
+def test_compile(make, monkeypatch):
     torch._dynamo.reset()
+    # Without inductor, whose compiler takes long; tests/methods compiles gates with it.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     plain, compiled = make(), make(compile=True)
     assert hasattr(compiled.module._forward_module, "_orig_mod")
     assert run(compiled) == pytest.approx(run(plain), abs=1e-3)
