@@ -1,27 +1,29 @@
-"""`import prunus` is cheap beside `import torch`."""
+"""`import prunus` is cheap."""
 
 from __future__ import annotations
 
 from support.processes import run
 
-SECONDS = 0.050
-SHARE = 0.05  # of the import of torch, on a machine so slow that this is more
 RUNS = 6
-
-MEASURE = """
+# About 50 ms where importing torch takes 700. Packages of Python's own are the measure, because a
+# limit in seconds, or as a part of torch's shared libraries, means another thing on every machine.
+YARDSTICK = (
+    "asyncio, concurrent.futures.process, http.server, logging.config, unittest.mock, "
+    "xml.dom.minidom"
+)
+MEASURE = f"""
 import time
 clock = time.process_time  # of this process alone: other tests may keep the machine busy
 start = clock()
+import {YARDSTICK}
+allowed = clock() - start
 import torch
-middle = clock()
+start = clock()
 import prunus
-print(middle - start, clock() - middle)
+print(clock() - start, allowed)
 """
 
-HEAVY = (
-    *("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx"),
-    *("prunus_runtime.graph", "prunus_runtime.ops", "prunus_runtime.plan", "prunus_runtime.native"),
-)
+HEAVY = ("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx")
 LOADED = f"""
 import sys
 import torch
@@ -31,14 +33,14 @@ print([name for name in {HEAVY!r} if name in sys.modules and name not in before]
 """
 
 
-def test_import_takes_at_most_50_ms_more_than_torch() -> None:
-    times: list[float] = []
+def test_import_costs_no_more_than_a_few_packages_of_pythons_own() -> None:
+    times: list[str] = []
     for _ in range(RUNS):  # the first run may have to compile the package
-        torch, prunus = map(float, run("-c", MEASURE).split())
-        times.append(prunus)
-        if prunus <= max(SECONDS, SHARE * torch):
+        ours, allowed = map(float, run("-c", MEASURE).split())
+        times.append(f"{1000 * ours:.0f} of {1000 * allowed:.0f} ms")
+        if ours <= allowed:
             return
-    raise AssertionError([f"{1000 * t:.0f} ms" for t in times])
+    raise AssertionError(times)
 
 
 def test_import_loads_nothing_heavy() -> None:
