@@ -140,3 +140,17 @@ def test_changes_are_checked_on_their_own():
 
 def test_another_schedule_leaves_the_drops_behind():
     assert RECIPES["tickets"].changed(schedule="cosine").drops == ()
+
+
+def test_fine_tuning_at_the_rates_of_the_epochs_before():
+    """As Renda et al. do it."""
+    pruning = recipe(
+        epochs=6, schedule="cosine", warmup=1.5, commit_epoch=4, fine_tune_lr="rewound"
+    )
+    search, tuning = pruning.searching(), pruning.fine_tuning()
+    assert (search.epochs, tuning.epochs) == (4, 2)
+    assert rates(tuning) == rates(search)[8:] and rates(tuning)[0] > rates(tuning)[-1]
+    drops = recipe(epochs=6, drops=(1, 3), commit_epoch=4, fine_tune_lr="rewound")
+    assert rates(drops.fine_tuning()) == pytest.approx([0.1] * 4 + [0.01] * 4)
+    with pytest.raises(SettingError, match="fewer than the 4 after it"):
+        recipe().changed(epochs=6, commit_epoch=2, fine_tune_lr="rewound")

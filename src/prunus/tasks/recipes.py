@@ -54,13 +54,20 @@ class Recipe(Schema):
     """Epochs of the schedule that have passed when this recipe begins: see `after`."""
     commit_epoch: int | None = Field(default=None, ge=1)
     """For pruning: when the mask is fixed. The epochs from there on fine-tune."""
-    fine_tune_lr: Positive = 0.001
+    fine_tune_lr: Positive | Literal["rewound"] = 0.001
+    """A constant rate. `rewound`: the rates of as many epochs before the mask was fixed, again."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.commit_epoch is not None and self.commit_epoch >= self.epochs:
             raise ValueError(
                 f"commit_epoch={self.commit_epoch} leaves none of {self.epochs} epochs to fine-tune"
+            )
+        commit = self.commit_epoch
+        if self.fine_tune_lr == "rewound" and commit and self.epochs > 2 * commit:
+            raise ValueError(
+                f"fine_tune_lr=rewound repeats epochs before commit_epoch={commit}, which are "
+                f"fewer than the {self.epochs - commit} after it"
             )
         if self.drops and self.schedule != "drops":
             raise ValueError(f"schedule={self.schedule} has no drops: leave them out, or drops=[]")
@@ -120,7 +127,10 @@ class Recipe(Schema):
         return self.model_copy(update={"epochs": commit, "warmup": warmup, "commit_epoch": None})
 
     def fine_tuning(self) -> Recipe:
-        """The part after: a constant, small learning rate."""
+        """The part after: a constant, small rate, or the rates of the last epochs again."""
+        if self.fine_tune_lr == "rewound":
+            search = self.searching()
+            return search.after(2 * search.epochs - self.epochs)
         changes = {"epochs": self.epochs - self._commit(), "lr": self.fine_tune_lr, "drops": ()}
         constant = {"schedule": "constant", "warmup": None, "commit_epoch": None}
         return self.model_copy(update={**changes, **constant})
