@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Tests run in two processes on two cores: one thread for each, and for the processes that they
+# start. Libraries read it when they are loaded.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import torch
 
-torch.set_num_threads(1)  # tests run in two processes on two cores
-os.environ["OMP_NUM_THREADS"] = "1"  # and so do the processes that they start
+torch.set_num_threads(1)
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes beside them
 
 
