@@ -1,6 +1,9 @@
 """The experiments of Prunus: they expand at every scale, and say what the paper says."""
 
+import inspect
 import json
+import re
+from importlib import import_module
 
 import pytest
 
@@ -117,6 +120,23 @@ def test_settings_of_section_5_2():
         if run.row == "netslim":
             strength = 1e-6 if "vgg" in run.task else 1e-5
             assert run.settings.method["penalty"] == strength
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("figure7", "tasks.networks.conv6"),
+        ("figure8", "methods.imp"),
+        ("figure9", "runs.rates"),
+        ("figure11", "methods.seq_cs"),
+        ("figure12", "tasks.networks.vgg"),
+    ],
+)
+def test_code_and_experiment_name_the_same_appendix(name, module):
+    letter = paper_of(named_experiment(name), None).where.split()[-1]
+    source = inspect.getsource(import_module(f"prunus.{module}"))
+    named = set("".join(re.findall(r"appendi(?:x|ces) ((?:[A-G]| and )+)", source)))
+    assert letter in named
 
 
 def test_the_same_rates_for_imp():

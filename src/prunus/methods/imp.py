@@ -24,8 +24,8 @@ class ContinuedMagnitudePruning(FixedMaskMethod):
     the smallest magnitude in the whole network. The others train on from where they are (IMP-C).
 
     `rate` is a number; or numbers by kind of layer, `{"conv": 0.15, "linear": 0.2}`: then weights
-    compete within their kind only (appendix E); or a sequence of numbers, one a round, to copy the
-    densities of another search (appendix F). Tickets start from `w^(k)` all the same.
+    compete within their kind only (appendix D); or a sequence of numbers, one a round, to copy the
+    densities of another search (appendix E). Tickets start from `w^(k)` all the same.
     """
 
     name = "imp-c"
