@@ -1,6 +1,9 @@
 """The experiments of Prunus: they expand at every scale, and say what the paper says."""
 
+import inspect
 import json
+import re
+from importlib import import_module
 
 import pytest
 
@@ -11,6 +14,7 @@ from prunus.runs.method_settings import MethodSettings
 from prunus.sweeps import AwaitsRates, Experiment
 from prunus.sweeps.experiment import experiment_names, experiments_folder, named_experiment
 from prunus.sweeps.plan import outline
+from prunus.sweeps.planned import Ready
 from prunus.tasks.networks import build_network
 
 NAMES = experiment_names()
@@ -117,12 +121,67 @@ def test_settings_of_section_5_2():
         if run.row == "netslim":
             strength = 1e-6 if "vgg" in run.task else 1e-5
             assert run.settings.method["penalty"] == strength
+        if run.row == "gmp":  # "zero-out elements for the last time" at epoch 160
+            assert run.settings.method["end"] == 1
+        if run.row == "amc":
+            assert (run.settings.method["episodes"], run.settings.method["warmup"]) == (800, 100)
+
+
+def test_all_convolutions_of_resnet_50_but_not_the_shortcuts_of_resnet_20():
+    experiment = named_experiment("table3")
+    for scale, select in [("paper", "conv"), ("cpu", "paper")]:
+        runs = [run for run in outline(experiment.at_scale(scale)) if isinstance(run, Ready)]
+        methods = [run.settings.method for run in runs if run.method]
+        assert methods and {method["select"] for method in methods} == {select}
+
+
+def test_settings_of_appendix_c_and_d():
+    """Stochastic masks by SGD with momentum; IMP in each layer; CS with rewinding, three seeds."""
+    [ss] = {run.settings.method["score_lr"] for run in _runs("figure7", "ss")}
+    assert ss == 100
+    iss = _runs("figure8", "iss")
+    assert {run.seed for run in iss} == {0, 1, 2}
+    wanted = {"mask_init": 1, "score_lr": 20, "score_momentum": 0.9, "penalty": 1e-8}
+    for run in iss:
+        assert wanted.items() <= run.settings.method.items()
+        assert (run.settings.rounds, run.settings.recipe.epochs) == (30, 40)
+    for run in _runs("figure8", "imp"):
+        method = run.settings.method
+        assert (method["scope"], method["rate"]) == ("layer", {"conv": 0.15, "linear": 0.2})
+    inits = {run.settings.method["mask_init"] for run in _runs("figure8", "cs")}
+    assert (len(inits), min(inits), max(inits)) == (16, -0.2, 0.1)
+
+
+def test_single_runs_of_cs_have_the_seeds_of_table_1():
+    assert named_experiment("figure9").seeds == named_experiment("table1").seeds == (0, 1, 2)
+
+
+def _runs(name, row):
+    runs = [run for run in outline(named_experiment(name)) if isinstance(run, Ready)]
+    return [run for run in runs if run.row == row]
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("figure7", "tasks.networks.conv6"),
+        ("figure8", "methods.imp"),
+        ("figure9", "runs.rates"),
+        ("figure11", "methods.seq_cs"),
+        ("figure12", "tasks.networks.vgg"),
+    ],
+)
+def test_code_and_experiment_name_the_same_appendix(name, module):
+    letter = paper_of(named_experiment(name), None).where.split()[-1]
+    source = inspect.getsource(import_module(f"prunus.{module}"))
+    named = set("".join(re.findall(r"appendi(?:x|ces) ((?:[A-G]| and )+)", source)))
+    assert letter in named
 
 
 def test_the_same_rates_for_imp():
     runs = {run.id: run for run in outline(named_experiment("figure9"))}
     copies = [run for run in runs.values() if isinstance(run, AwaitsRates)]
-    assert len(copies) == 2 * 11 and {runs[run.needs].row for run in copies} == {"cs"}
+    assert len(copies) == 2 * 11 * 3 and {runs[run.needs].row for run in copies} == {"cs"}
 
 
 def test_settings_of_one_task_and_stand_ins():
@@ -149,6 +208,28 @@ def test_settings_of_one_task_and_stand_ins():
 def test_numbers_are_checked(number, message):
     with pytest.raises(SettingError, match=message):
         PaperNumber.parse({"task": "digits/lenet", **number})
+
+
+def test_an_experiment_as_the_authors_trained():
+    """Nesterov momentum, a temperature that rises once an epoch, re-training in full."""
+    content = {
+        "name": "published",
+        "tasks": "digits/lenet",
+        "settings": {"recipe": {"nesterov": True, "epochs": 4, "batch_size": 100}},
+        "rows": [
+            {
+                "method": {"name": "cs", "anneal_every": 8},
+                "then": {"retrain": "last", "settings": {"full": True}},
+            }
+        ],
+    }
+    dense, search, again = outline(Experiment.parse(content))
+    assert dense.settings.recipe.nesterov and search.settings.recipe.nesterov
+    assert again.given["full"] is True and again.given["recipe"]["nesterov"] is True
+    assert again.epochs == dense.epochs == 4
+    content["rows"][0]["then"]["settings"]["full"] = "all"
+    with pytest.raises(SettingError, match="row 'cs': full='all' is neither true nor false"):
+        outline(Experiment.parse(content))
 
 
 def test_a_stand_in_for_no_task():

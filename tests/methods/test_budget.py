@@ -11,6 +11,7 @@ from torch import nn
 import prunus
 from prunus import ContinuousSparsification, SettingError
 from prunus.methods.common.budget import cut_scores, shift_scores
+from prunus.tasks.networks import build_network
 from support.models import ConvNet, images, seeded
 
 
@@ -160,6 +161,18 @@ def test_filters_of_unequal_size_come_as_near_as_they_can():
     assert set(rows.tolist()) == {0, 600}
 
 
+@pytest.mark.parametrize("target", [0.5, 0.05, 0.01])
+def test_filters_of_resnet_20(target):
+    model = build_network("resnet20", num_classes=10, image_size=32, channels=3)
+    cs = ContinuousSparsification(model, steps=4, target_density=target, granularity="filter")
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for gate in cs.gates.values():
+            gate.score.add_(torch.randn(gate.score.shape))
+    mask = cs.commit()
+    assert mask.kept == pytest.approx(target * mask.total, abs=64 * 9 / 2)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -170,7 +183,10 @@ def test_filters_of_unequal_size_come_as_near_as_they_can():
         ({"target_density": []}, "an empty list"),
         ({"target_density": [0.1, 0.2]}, "cannot keep more than the one before"),
         ({"target_density": 0.1, "mask_init": -0.1}, "give one of them"),
-        ({"target_density": 0.1, "granularity": "filter"}, "Use a finer granularity"),
+        (
+            {"target_density": 0.1, "granularity": "filter"},
+            "is 34 of 336 weights, but one gate stands for up to 54: choose at least 0.1608, or",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_changes(settings, message):

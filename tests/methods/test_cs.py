@@ -311,7 +311,7 @@ def test_settings_are_in_the_ticket():
 
 
 def test_rounds_with_rewinding_start_from_the_same_weights():
-    # Appendix E: the weights go back to w^(k) between rounds, the scores go on.
+    # Appendix D: the weights go back to w^(k) between rounds, the scores go on.
     model = seeded(ConvNet)
     cs = ContinuousSparsification(
         model, steps=4, mask_init=0.05, select="all", rewind_step=1, rewind=True

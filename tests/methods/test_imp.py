@@ -49,6 +49,15 @@ def test_rounds_by_hand():
     assert imp.round == 4
 
 
+@pytest.mark.parametrize("rate", [0.5, {"linear": 0.5}, [0.5, 0.5]])
+def test_layers_that_are_ranked_apart(rate):
+    imp = IterativeMagnitudePruning(Two(), steps=2, rate=rate, scope="layer", select="all")
+    # 0.1 and 0.3 of the first layer, -0.2 of the second; in one ranking 0.1, -0.2 and 0.3 too
+    assert kept(imp.end_round()) == ([[0, 1], [0, 1]], [[0, 1]])
+    # 0.5 of the first layer, where one ranking would remove two of the three; half of one is none
+    assert kept(imp.end_round()) == ([[0, 1], [0, 0]], [[0, 1]])
+
+
 def test_removed_weights_never_come_back_however_large():
     model = Two()
     imp = IterativeMagnitudePruning(model, steps=2, rate=1 / 3, select="all", rewind=False)
@@ -135,7 +144,7 @@ def test_settings_in_the_ticket():
     assert manifest.method == "imp"
     assert manifest.settings == {
         "steps": 1, "select": "all", "rate": 0.25, "rewind_step": 0, "rewind": True, "round": 1,
-            "freeze_weights": False,
+            "freeze_weights": False, "scope": "global",
     }  # fmt: skip
 
 

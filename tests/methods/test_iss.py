@@ -51,6 +51,35 @@ def test_a_step_by_hand():
     assert torch.equal(score(iss), before), "no gradient, no step"
 
 
+def test_momentum_of_the_scores_by_hand_and_a_new_start_each_round():
+    _, iss = four(score_lr=2.0, rewind=False)
+    s = score(iss)
+    for gradient, position in [(1.0, -1.0), (1.0, -4.8), (0.0, -8.22)]:
+        # v <- 0.9 v + g is 1, 1.9, 1.71; s <- s - 2 v from s0 = 1
+        s.grad = torch.full_like(s, gradient)
+        iss.step()
+        torch.testing.assert_close(s.detach(), torch.full((1, 4), position))
+    set_scores(iss, 1.0, 2.0, 3.0, 0.0)
+    iss.end_round()
+    s.grad = torch.zeros_like(s)
+    iss.step()
+    assert s.tolist() == [[1.0, 2.0, 3.0, -INF]], "the momentum is that of this round alone"
+
+
+def test_a_copy_has_the_momentum_too():
+    model, iss = four()
+    score(iss).grad = torch.ones(1, 4)
+    iss.step()
+    other_model, other = four()
+    other_model.load_state_dict(model.state_dict())
+    other.load_state_dict(iss.state_dict())
+    for method in (iss, other):
+        score(method).grad = torch.ones(1, 4)
+        method.step()
+    assert torch.equal(score(iss), score(other))
+    assert score(iss)[0, 0].item() == pytest.approx(1 - 20 * (1 + 1.9))
+
+
 def test_gradients_accumulate_until_the_step():
     results = []
     for batches in ([x], x.split(2)):
@@ -180,6 +209,7 @@ def test_nothing_moves_after_harden():
         ({"penalty": -1.0}, "penalty=-1.0"),
         ({"score_lr": 0.0}, "score_lr=0.0"),
         ({"score_lr": INF}, "score_lr=inf"),
+        ({"score_momentum": 1.0}, "score_momentum=1.0"),
         ({"seed": -1}, "seed=-1"),
     ],
 )

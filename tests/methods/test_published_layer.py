@@ -1,9 +1,10 @@
 """Parity with the layer that the authors published, written here anew in the naive way.
 
-Their conventions: the mask is multiplied by `1/sigmoid(s0)`, in the network and in the penalty; the
-temperature rises once an epoch and reaches `beta_T` in the last; weights and scores have SGD with
-Nesterov momentum, the scores without weight decay. Between rounds their script sets the temperature
-to 1 before `s <- min(beta * s, s0)`, where the paper's rule has the final temperature (ours).
+Their conventions: the mask is multiplied by `1/sigmoid(s0)`, soft or hard, in the network and in
+the penalty; the temperature rises once an epoch and reaches `beta_T` in the last; weights and
+scores have SGD with Nesterov momentum, the scores without weight decay. Between rounds their script
+sets the temperature to 1 before `s <- min(beta * s, s0)`, where the paper's rule has the final
+temperature (ours).
 """
 
 from __future__ import annotations
@@ -41,8 +42,13 @@ def batches() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def published(mask_init: float) -> tuple[list[Tensor], list[Tensor]]:
-    """Weights and scores of the two convolutions after all rounds."""
+def forward(x: Tensor, weights: list[Tensor], masks: list[Tensor]) -> Tensor:
+    h = F.relu(F.conv2d(x, weights[0] * masks[0], padding=1))
+    return F.conv2d(h, weights[1] * masks[1], padding=1).mean((2, 3))
+
+
+def published(mask_init: float) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Weights and scores of the two convolutions after all rounds, and outputs by the hard mask."""
     first, second = (m for m in network() if isinstance(m, nn.Conv2d))
     weights = [first.weight, second.weight]
     scores = [nn.Parameter(torch.full_like(w, mask_init)) for w in weights]
@@ -58,9 +64,8 @@ def published(mask_init: float) -> tuple[list[Tensor], list[Tensor]]:
                 temperature *= FINAL_TEMPERATURE ** (1 / (EPOCHS - 1))
             for x, y in batches():
                 masks = [scaling * torch.sigmoid(temperature * s) for s in scores]
-                h = F.relu(F.conv2d(x, weights[0] * masks[0], padding=1))
-                h = F.conv2d(h, weights[1] * masks[1], padding=1).mean((2, 3))
-                loss = F.cross_entropy(h, y) + PENALTY * sum(mask.sum() for mask in masks)
+                loss = F.cross_entropy(forward(x, weights, masks), y)
+                loss = loss + PENALTY * sum(mask.sum() for mask in masks)
                 for optimizer in optimizers:
                     optimizer.zero_grad()
                 loss.backward()
@@ -70,10 +75,12 @@ def published(mask_init: float) -> tuple[list[Tensor], list[Tensor]]:
             with torch.no_grad():
                 for s in scores:
                     s.copy_((temperature * s).clamp(max=mask_init))
-    return [w.detach() for w in weights], [s.detach() for s in scores]
+    weights, scores = [w.detach() for w in weights], [s.detach() for s in scores]
+    outputs = forward(batches()[0][0], weights, [scaling * (s > 0) for s in scores])
+    return weights, scores, outputs
 
 
-def ours(mask_init: float) -> tuple[list[Tensor], list[Tensor]]:
+def ours(mask_init: float) -> tuple[list[Tensor], list[Tensor], Tensor]:
     model = network()
     cs = prunus.ContinuousSparsification(
         model,
@@ -97,13 +104,17 @@ def ours(mask_init: float) -> tuple[list[Tensor], list[Tensor]]:
         if number < ROUNDS - 1:
             cs.end_round()
     trained = [weight.detach() for _, weight in prunus.gates.gated_parameters(model).values()]
-    return trained, [gate.score.detach() for gate in cs.gates.values()]
+    with cs.hard(), torch.no_grad():
+        outputs = model(batches()[0][0])
+    return trained, [gate.score.detach() for gate in cs.gates.values()], outputs
 
 
-@pytest.mark.parametrize("mask_init", [0.0, -0.1, 0.05])
+@pytest.mark.parametrize("mask_init", [0.0, -0.01, 0.05])
 def test_weights_and_scores_follow_the_published_layer(mask_init: float) -> None:
-    weights, scores = published(mask_init)
-    our_weights, our_scores = ours(mask_init)
-    for theirs, own in zip([*weights, *scores], [*our_weights, *our_scores], strict=True):
-        torch.testing.assert_close(own, theirs, rtol=0, atol=1e-8)
+    weights, scores, outputs = published(mask_init)
+    our_weights, our_scores, our_outputs = ours(mask_init)
+    theirs, own = [*weights, *scores, outputs], [*our_weights, *our_scores, our_outputs]
+    for expected, found in zip(theirs, own, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+    assert outputs.any(), "the hard mask keeps something"
     assert any(float((s - mask_init).abs().max()) > 1e-3 for s in scores), "the scores moved"

@@ -17,12 +17,17 @@ class BernoulliGate(Gate):
     so `dL/ds = dL/dm * sigmoid'(s)`, and `dL/dw = m * g`. In evaluation mode, and as a binary mask,
     the gate is its most probable sample: `s > 0`. A score of minus infinity removes a weight for
     good: its probability, its gradient and its share of the penalty are exactly zero.
+
+    `velocity` is the momentum of the score, for the method that updates it.
     """
+
+    velocity: Tensor
 
     def __init__(self, weight: Tensor, mask_init: float) -> None:
         super().__init__()
         dtype = torch.promote_types(weight.dtype, torch.float32)
         self.score = nn.Parameter(torch.full_like(weight, mask_init, dtype=dtype).detach())
+        self.register_buffer("velocity", torch.zeros_like(self.score))
 
     def soft(self, w: Tensor) -> Tensor:
         if not self.training:

@@ -38,10 +38,10 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     rises from 1 to `final_temperature` (`beta_T`) as `beta_T ** (t/T)`.
 
     Two settings decide how many weights are kept. `mask_init` (`s0`), where scores start: lower
-    keeps fewer. Or `target_density`, which the search ends at, within 0.1 percentage points (of few
-    weights: to the nearest weight). The threshold that scores must exceed then follows their
-    quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t` leaves a density that falls from 1 to the
-    target over the first 80 % of the round.
+    keeps fewer. Or `target_density`, which the search ends at, to the nearest weight (with coarser
+    `granularity`: missed by half of the largest gate at most). The threshold that scores must
+    exceed then follows their quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t` leaves a density
+    that falls from 1 to the target over the first 80 % of the round.
     """
 
     name = "cs"

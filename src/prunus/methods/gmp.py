@@ -40,7 +40,7 @@ class GradualMagnitudePruning(Scoped, EndsAtDensity[FixedGate], FixedMaskMethod)
         default=None,
         must=Must(lambda steps: steps >= 1, "there is at least one step between cuts"),
     )
-    scope: Scope = setting("where weights compete: in the network or in a layer", default="global")
+    scope: Scope = "global"
 
     def prepare(self) -> None:
         check(

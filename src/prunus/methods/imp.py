@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from prunus.masks import Mask
-from prunus.methods.common.families import FixedMaskMethod, Rewinding
+from prunus.methods.common.families import FixedMaskMethod, Rewinding, Scope
 from prunus.methods.common.ranking import magnitudes, remove_lowest
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, check, setting
@@ -23,14 +23,20 @@ class ContinuedMagnitudePruning(FixedMaskMethod):
     """Each round: train, and remove the fraction `rate` (`tau`) of the remaining weights that have
     the smallest magnitude in the whole network. The others train on from where they are (IMP-C).
 
-    `rate` is a number; or numbers by kind of layer, `{"conv": 0.15, "linear": 0.2}`: then weights
-    compete within their kind only (appendix E); or a sequence of numbers, one a round, to copy the
-    densities of another search (appendix F). Tickets start from `w^(k)` all the same.
+    `rate` is a number; or a number for each kind of layer, `{"conv": 0.15, "linear": 0.2}`
+    (appendix D): then weights compete within their kind only; or a sequence of numbers, one a
+    round, to copy the densities of another search (appendix E). With `scope="layer"` weights
+    compete within their layer only. Tickets start from `w^(k)` in any case.
     """
 
     name = "imp-c"
 
     rate: Rate = setting("the fraction removed a round, of the remaining weights", default=0.2)
+    scope: Scope = setting(
+        "where weights compete: in the network (with rates by kind: in the kind) or in each layer",
+        default="global",
+        added=True,
+    )
 
     def prepare(self) -> None:
         _check_rate(self.rate)
@@ -63,14 +69,19 @@ class ContinuedMagnitudePruning(FixedMaskMethod):
             remaining |= remove_lowest({name: ranks[name] for name in names}, mask, rate)
         return Mask(remaining)
 
-    def _cuts(self) -> Iterator[tuple[list[str], float]]:
+    def _cuts(self) -> list[tuple[list[str], float]]:
         """Which weights compete in this round, and the fraction of them to remove."""
         if isinstance(self.rate, Mapping):
-            for kind, rate in self.rate.items():
-                yield [c.name for c in self.selection if c.kind == kind], rate
+            cuts = [
+                ([c.name for c in self.selection if c.kind == kind], rate)
+                for kind, rate in self.rate.items()
+            ]
         else:
             rate = self.rate[self.round - 1] if isinstance(self.rate, Sequence) else self.rate
-            yield list(self.gates), rate
+            cuts = [(list(self.gates), rate)]
+        if self.scope == "layer":
+            cuts = [([name], rate) for names, rate in cuts for name in names]
+        return cuts
 
 
 class IterativeMagnitudePruning(Rewinding, ContinuedMagnitudePruning):

@@ -21,8 +21,8 @@ class IterativeStochasticSparsification(Rewinding, Freezable, Seeded, Penalised[
     """Learn `s` with `m ~ Ber(sigmoid(s))`: minimise `E[L(f(.; m * w))] + lambda*||sigmoid(s)||_1`.
 
     `m` is drawn anew in every forward pass in training mode, and its gradient goes straight through
-    to `sigmoid(s)`. Scores have plain SGD of their own with the rate `score_lr`, which `step` does,
-    whatever optimiser trains the weights: so do not clear their gradients before `step`
+    to `sigmoid(s)`. Whatever optimiser trains the weights, `step` trains the scores by SGD with
+    `score_lr` and `score_momentum`: so do not clear their gradients before `step`
     (`optimizer.zero_grad()` leaves them alone, `model.zero_grad()` does not).
 
     A round ends with one mask `m ~ Ber(sigmoid(s_T))`, drawn from `seed` and the round's number.
@@ -53,6 +53,11 @@ class IterativeStochasticSparsification(Rewinding, Freezable, Seeded, Penalised[
             "100)",
         ),
     )
+    score_momentum: float = setting(
+        "momentum of the scores' SGD",
+        default=0.9,
+        must=Must(lambda m: 0 <= m < 1, "momentum is at least 0 and below 1 (Zhou et al.: 0.9)"),
+    )
 
     def make_gate(self, candidate: Candidate) -> BernoulliGate:
         return BernoulliGate(candidate.parameter, self.mask_init)
@@ -69,7 +74,8 @@ class IterativeStochasticSparsification(Rewinding, Freezable, Seeded, Penalised[
     def on_step(self) -> None:
         for gate in self.gates.values():
             if gate.score.grad is not None:
-                gate.score.sub_(gate.score.grad, alpha=self.score_lr)
+                gate.velocity.mul_(self.score_momentum).add_(gate.score.grad)
+                gate.score.sub_(gate.velocity, alpha=self.score_lr)
                 gate.score.grad = None
 
     def on_commit(self, _: Evaluate | None) -> Mask:
@@ -80,3 +86,4 @@ class IterativeStochasticSparsification(Rewinding, Freezable, Seeded, Penalised[
     def on_round_end(self) -> None:
         for gate in self.gates.values():
             gate.score.masked_fill_(gate.score < self.mask_init, -torch.inf)
+            gate.velocity.zero_()

@@ -1,4 +1,4 @@
-"""Sequential Continuous Sparsification (appendix G of the paper)."""
+"""Sequential Continuous Sparsification (appendix F of the paper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rates at which a search removed weights, for another search to do the same (appendix F)."""
+"""The rates at which a search removed weights, for another search to do the same (appendix E)."""
 
 from __future__ import annotations
 

@@ -180,7 +180,9 @@ class _Planner:
                 f"row {row!r}: control {control!r} needs the weights that tickets remove: set "
                 f"whole_tickets: true in the settings of row {run.row!r}"
             )
-        like = {name: value for name, value in given.items() if name != "control"}
+        if not isinstance(given.get("full", False), bool):
+            raise SettingError(f"row {row!r}: full={given['full']!r} is neither true nor false")
+        like = {name: value for name, value in given.items() if name not in ("control", "full")}
         epochs = _epochs(self._resolve("train", like, row))
         if isinstance(source.settings, SearchSettings):
             stages = [f"round {n}" for n in range(1, source.settings.rounds + 1)]

@@ -15,20 +15,19 @@ from torch import Tensor
 from prunus.errors import SettingError
 from prunus.gates import SigmoidGate
 
-TOLERANCE = 0.001
-"""How far from the target a search may end: 0.1 percentage points."""
-
 
 def check_feasible(gates: Sequence[SigmoidGate], target_density: float) -> None:
-    """Raise if the gates cannot come within the tolerance of the target."""
+    """Raise if one gate may stand for more weights than are to be kept.
+
+    The cut falls between two gates, so it misses the target by half of the largest gate at most.
+    """
     total = sum(math.prod(gate.layout.weight) for gate in gates)
     coarsest = max(gate.layout.weights_per_gate for gate in gates)
-    # The cut falls between two gates, so it misses by half of one at most.
-    if coarsest > 1 and coarsest / 2 > TOLERANCE * total:
+    if coarsest > max(1, target_density * total):
         raise SettingError(
-            f"target_density={target_density:g} may be missed by more than {TOLERANCE:.1%}: one "
-            f"gate stands for up to {coarsest:,} of {total:,} weights. Use a finer granularity, or "
-            "mask_init instead of target_density"
+            f"target_density={target_density:g} is {target_density * total:,.0f} of {total:,} "
+            f"weights, but one gate stands for up to {coarsest:,}: choose at least "
+            f"{math.ceil(10_000 * coarsest / total) / 10_000}, or a finer granularity"
         )
 
 

@@ -39,7 +39,7 @@ class Scoped(Declared):
     """Methods that rank weights either in each layer or in the whole network."""
 
     scope: Scope = setting(
-        "whether the density is that of every layer or of the network as a whole", default="layer"
+        "where weights compete: in each layer or in the whole network", default="layer"
     )
 
 

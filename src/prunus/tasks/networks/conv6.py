@@ -1,4 +1,4 @@
-"""Conv-6, the network of the paper's appendix D (after Frankle and Carbin 2019)."""
+"""Conv-6, the network of the paper's appendices C and D (after Frankle and Carbin 2019)."""
 
 from torch import nn
 

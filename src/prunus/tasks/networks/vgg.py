@@ -42,7 +42,7 @@ class Vgg(nn.Module):
 
 
 def vgg16(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
-    """What the paper calls VGG-16: 16 convolutions, eight blocks of two (its appendix H)."""
+    """What the paper calls VGG-16: 16 convolutions, eight blocks of two (its appendix G)."""
     return _vgg((2, 2, 4, 4, 4), num_classes, image_size, channels)
 
 
