@@ -18,7 +18,10 @@ import prunus
 print(middle - start, clock() - middle)
 """
 
-HEAVY = ("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx")
+HEAVY = (
+    *("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx"),
+    *("prunus_runtime.graph", "prunus_runtime.ops", "prunus_runtime.plan", "prunus_runtime.native"),
+)
 LOADED = f"""
 import sys
 import torch

@@ -1,8 +1,12 @@
 """Runs deployed networks. Needs numpy and nothing else: neither torch nor the model's code."""
 
-from prunus_runtime.deployed import Deployed, load
+from typing import TYPE_CHECKING, Any
+
 from prunus_runtime.errors import FallbackWarning, GraphError, InputError, RuntimeFileError
-from prunus_runtime.graph import Graph, Operation
+
+if TYPE_CHECKING:
+    from prunus_runtime.deployed import Deployed, load
+    from prunus_runtime.graph import Graph, Operation
 
 __all__ = [
     "Deployed",
@@ -14,3 +18,12 @@ __all__ = [
     "RuntimeFileError",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the rest when it is used: `prunus` needs only `prunus_runtime.files`."""
+    if name in __all__:
+        from prunus_runtime import deployed, graph
+
+        return getattr(deployed if name in ("Deployed", "load") else graph, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
