@@ -16,7 +16,7 @@ from prunus.deployment.fold import fold
 from prunus_runtime.graph import Array, Graph, Operation
 from prunus_runtime.operation import Flags
 from prunus_runtime.ops import kind_of
-from prunus_runtime.ops.conv import PIXELWISE
+from prunus_runtime.ops.layers import PIXELWISE
 
 
 def compact(graph: Graph) -> Graph:

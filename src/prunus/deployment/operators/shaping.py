@@ -21,7 +21,7 @@ from prunus.deployment.operators.walk import (
     value_of,
 )
 from prunus_runtime.ops import kind_of
-from prunus_runtime.ops.conv import PIXELWISE
+from prunus_runtime.ops.layers import PIXELWISE
 
 
 def _reshape(walk: Walk, a: Arguments) -> Value:
