@@ -10,8 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prunus.deployment.channels import SOURCE, Keep, is_constant, needed_channels, without_channels
-from prunus.deployment.constants import Known, known_values, uniform
+from prunus.deployment.channels import (
+    SOURCE,
+    Keep,
+    Known,
+    is_constant,
+    known_values,
+    needed_channels,
+    uniform,
+    without_channels,
+)
 from prunus.deployment.fold import fold
 from prunus_runtime.graph import Array, Graph, Operation
 from prunus_runtime.operation import Flags

@@ -83,9 +83,10 @@ class Tile(NamedTuple):
 class Kernel(IntEnum):
     """What the core can do. `kernels.cpp` has a function of each name, in lower case.
 
-    Some have parameters, see below. Others have none: LOAD_INPUT; STORE_OUTPUT; AFFINE (floats:
-    scale, then shift); LINEAR and MATRIX, for one image, whose items are blocks of filters (ints as
-    for CONV, without tiles; floats: bias, for MATRIX then all weights instead of entries).
+    CONV, COPY and the poolings have parameters, see below; others at most an `option` of the
+    instruction. AFFINE has floats: scale, then shift. LINEAR and MATRIX are for one image, and an
+    item is a block of filters: ints as for CONV, without tiles; floats: bias, for MATRIX then all
+    weights, row by row, instead of entries.
     """
 
     LOAD_INPUT = 0
@@ -159,32 +160,7 @@ class PoolParameters(NamedTuple):
     columns: int  # of those
 
 
-class PairParameters(NamedTuple):
-    """ADD, MULTIPLY."""
-
-    per_channel: int  # whether b has one value for each channel
-
-
-class ActivationParameters(NamedTuple):
-    """ACTIVATION. CLAMP uses `low` and `high`; LEAKY_RELU and ELU use `slope`."""
-
-    function: int
-
-
-class SoftmaxParameters(NamedTuple):
-    """SOFTMAX. One item is everything."""
-
-    log: int
-
-
-Parameters = (
-    ConvParameters
-    | CopyParameters
-    | PoolParameters
-    | PairParameters
-    | ActivationParameters
-    | SoftmaxParameters
-)
+Parameters = ConvParameters | CopyParameters | PoolParameters
 PARAMETERS: dict[str, type[Parameters]] = {
     kind.__name__.removesuffix("Parameters").lower(): kind for kind in get_args(Parameters)
 }
@@ -199,6 +175,10 @@ class Instruction(NamedTuple):
     plane where that is large, so that a thread finds what it reads in its own cache. Unless its
     parameters say otherwise, an item is one of `bands` of the rows of a channel: item = band *
     channels + channel. `ints`, `floats` and `entries` are where its constants begin.
+
+    `option` is the function of ACTIVATION (CLAMP uses `low` and `high`; LEAKY_RELU and ELU use
+    `slope`), for ADD and MULTIPLY whether b has one value for each channel, for SOFTMAX whether the
+    logarithm of it is wanted.
     """
 
     kernel: int
@@ -209,6 +189,7 @@ class Instruction(NamedTuple):
     b: Place
     out: Place
     parameters: tuple[int, ...]
+    option: int
     ints: int
     floats: int
     entries: int

@@ -14,12 +14,7 @@ from prunus_runtime import checks
 from prunus_runtime.checks import number, shown
 from prunus_runtime.errors import GraphError
 from prunus_runtime.native import interface
-from prunus_runtime.native.interface import (
-    ActivationParameters,
-    Kernel,
-    PairParameters,
-    SoftmaxParameters,
-)
+from prunus_runtime.native.interface import Kernel
 from prunus_runtime.operation import Array, Flags, Operation, Shape
 from prunus_runtime.ops.kind import Channels, Kind, Shapes, over_channels
 from prunus_runtime.plan.builder import Builder, Step
@@ -57,7 +52,9 @@ class Activation(Kind):
         bounds, attributes = _bounds(step.operation), step.operation.attributes
         function = interface.Activation["CLAMP" if bounds else attributes["kind"].upper()]
         builder.emit_unary(
-            *(Kernel.ACTIVATION, step, ActivationParameters(function)),
+            Kernel.ACTIVATION,
+            step,
+            option=function,
             bounds=bounds or (-math.inf, math.inf),
             slope=float(attributes.get("slope", 0)),
         )
@@ -142,8 +139,7 @@ class Softmax(Kind):
         return [np.ones(shapes[0][0], dtype=bool)]
 
     def emit(self, builder: Builder, step: Step) -> None:
-        parameters = SoftmaxParameters(bool(step.operation.attributes["log"]))
-        builder.emit_unary(Kernel.SOFTMAX, step, parameters, items=1)
+        builder.emit_unary(Kernel.SOFTMAX, step, option=step.operation.attributes["log"], items=1)
 
 
 class Affine(Kind):
@@ -207,8 +203,7 @@ class Pair(Kind):
     def emit(self, builder: Builder, step: Step) -> None:
         a, b = (builder.places[name] for name in step.inputs)
         per_channel = (b.height, b.width) != (a.height, a.width)
-        out, parameters = builder.places[step.output], PairParameters(per_channel)
-        builder.emit(self.kernel, parameters, a=a, b=b, out=out)
+        builder.emit(self.kernel, a=a, b=b, out=builder.places[step.output], option=per_channel)
 
 
 class Add(Pair):
