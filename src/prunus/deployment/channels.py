@@ -1,5 +1,5 @@
-"""Which channels of a network do not depend on its input, which of the others matter for its output,
-and the network without those that do not."""
+"""Which channels of a network depend on its input, which of them matter for its output, and the
+network without the others."""
 
 from __future__ import annotations
 
