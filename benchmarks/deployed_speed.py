@@ -116,7 +116,7 @@ def measure(name: str, sparse: dict[str, nn.Module], options: argparse.Namespace
                     "network": name,
                     "batch": batch,
                     "mask": label,
-                    "kept_weights": total.kept / total.weights,
+                    "kept_weights": total.kept_weights / total.weights,
                     "kept_macs": total.kept_macs / total.macs,
                     "relative_difference": difference(sparse[label], deployed[label], x[:8]),
                     "seconds": times[label],

@@ -23,7 +23,10 @@ import prunus
 print(clock() - start, allowed)
 """
 
-HEAVY = ("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx")
+HEAVY = (
+    *("altair", "sklearn", "pandas", "matplotlib", "rich", "cyclopts", "torch._dynamo", "onnx"),
+    *("prunus_runtime.graph", "prunus_runtime.ops", "prunus_runtime.plan", "prunus_runtime.native"),
+)
 LOADED = f"""
 import sys
 import torch

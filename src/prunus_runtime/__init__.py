@@ -21,7 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the rest when it is used: `prunus` needs only `prunus_runtime.files`."""
+    """Imports the rest when it is used: `prunus` needs only `prunus_runtime.atomic`."""
     if name in __all__:
         from prunus_runtime import deployed, graph
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from prunus_runtime import arrays, deployed, file
-from prunus_runtime.files import write_atomically
+from prunus_runtime.atomic import write_atomically
 from prunus_runtime.measures import measure
 from prunus_runtime.serve import Server
 

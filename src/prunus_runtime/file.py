@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from prunus_runtime import storage
+from prunus_runtime.atomic import write_atomically
 from prunus_runtime.checks import shown
 from prunus_runtime.errors import GraphError, RuntimeFileError
-from prunus_runtime.files import write_atomically
 from prunus_runtime.graph import Graph, described, infer
 from prunus_runtime.operation import Array, Operation
 from prunus_runtime.storage import STORES, Stored

@@ -18,34 +18,18 @@ class LayerMeasures:
     name: str
     kind: str
     weights: int
-    kept: int
+    kept_weights: int
     macs: int
     kept_macs: int
 
 
 @dataclass(frozen=True)
-class Measures:
-    """All layers with weights, and their sums. `parameters` counts all numbers in all tensors:
+class Measures(LayerMeasures):
+    """The sums over all `layers` with weights. `parameters` counts all numbers in all tensors:
     weights, biases, scales, shifts and planes."""
 
     layers: tuple[LayerMeasures, ...]
     parameters: int
-
-    @property
-    def weights(self) -> int:
-        return sum(layer.weights for layer in self.layers)
-
-    @property
-    def kept(self) -> int:
-        return sum(layer.kept for layer in self.layers)
-
-    @property
-    def macs(self) -> int:
-        return sum(layer.macs for layer in self.layers)
-
-    @property
-    def kept_macs(self) -> int:
-        return sum(layer.kept_macs for layer in self.layers)
 
     @property
     def float32_bytes(self) -> int:
@@ -53,15 +37,10 @@ class Measures:
         return 4 * self.parameters
 
     def __str__(self) -> str:
-        sums = (self.weights, self.kept, self.macs, self.kept_macs)
-        total = LayerMeasures("total", "", *sums)
         rows = [("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")]
-        for layer in (*self.layers, total):
-            work, share = _share(layer.kept_macs, layer.macs), _share(layer.kept, layer.weights)
-            numbers = (f"{layer.weights:,}", f"{layer.kept:,}", share)
-            rows.append(
-                (layer.name, layer.kind, *numbers, f"{layer.macs:,}", f"{layer.kept_macs:,}", work)
-            )
+        for layer in (*self.layers, self):
+            weights = _kept(layer.weights, layer.kept_weights)
+            rows.append((layer.name, layer.kind, *weights, *_kept(layer.macs, layer.kept_macs)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join(
@@ -76,24 +55,17 @@ def measure(graph: Graph) -> Measures:
     """Count weights and multiply-adds of a valid `graph`."""
     layers = []
     for operation in graph.operations:
-        if not operation.is_layer:
-            continue
-        weight = operation.tensors["weight"]
-        positions = math.prod(graph.shapes[operation.output][1:])
-        kept = int(np.count_nonzero(weight))
-        layers.append(
-            LayerMeasures(
-                operation.layer or operation.output,
-                operation.kind,
-                weight.size,
-                kept,
-                weight.size * positions,
-                kept * positions,
-            )
-        )
+        if operation.is_layer:
+            weight, positions = operation.tensors["weight"], graph.shapes[operation.output][1:]
+            kept, uses = int(np.count_nonzero(weight)), math.prod(positions)
+            counts = (weight.size, kept, weight.size * uses, kept * uses)
+            name = operation.layer or operation.output
+            layers.append(LayerMeasures(name, operation.kind, *counts))
+    names = ("weights", "kept_weights", "macs", "kept_macs")
+    sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
     sizes = [tensor.size for operation in graph.operations for tensor in operation.tensors.values()]
-    return Measures(tuple(layers), sum(sizes))
+    return Measures("total", "", **sums, layers=tuple(layers), parameters=sum(sizes))
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f}" if whole else ""
+def _kept(whole: int, part: int) -> tuple[str, str, str]:
+    return f"{whole:,}", f"{part:,}", f"{100 * part / whole:.2f}" if whole else ""

@@ -45,7 +45,7 @@ class Server(ThreadingHTTPServer):
             "output_shape": deployed.output_shape,
             "backend": deployed.backend,
             "weights": measures.weights,
-            "kept_weights": measures.kept,
+            "kept_weights": measures.kept_weights,
             "multiply_adds": measures.macs,
             "kept_multiply_adds": measures.kept_macs,
         }

@@ -122,7 +122,7 @@ def test_what_is_declared_must_be_written(
 
 def test_the_core_and_the_planner_declare_the_same() -> None:
     """numpy and the C++ compiler agree about sizes: both have no gaps."""
-    assert native.INSTRUCTION.itemsize == 8 * (4 + 3 * 8 + interface.MOST_PARAMETERS + 3 + 3)
+    assert native.INSTRUCTION.itemsize == 8 * (4 + 3 * 8 + interface.MOST_PARAMETERS + 4 + 3)
     assert f'"{interface.ABI}"' in interface.header()
     for parameters in interface.PARAMETERS.values():
         assert set(parameters.__annotations__.values()) == {int}

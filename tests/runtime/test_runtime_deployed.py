@@ -121,9 +121,11 @@ def test_measures_by_hand():
     measures = measure(net.graph(net.add("linear", x, {"weight": linear})))
     assert [layer.name for layer in measures.layers] == ["features.0", "v2"]
     first, second = measures.layers
-    assert (first.weights, first.kept, first.macs, first.kept_macs) == (72, 2, 72 * 9, 2 * 9)
-    assert (second.weights, second.kept, second.macs, second.kept_macs) == (108, 6, 108, 6)
-    assert (measures.weights, measures.kept) == (180, 8)
+    assert (first.weights, first.kept_weights) == (72, 2)
+    assert (first.macs, first.kept_macs) == (72 * 9, 2 * 9)
+    assert (second.weights, second.kept_weights) == (108, 6)
+    assert (second.macs, second.kept_macs) == (108, 6)
+    assert (measures.weights, measures.kept_weights) == (180, 8)
     assert (measures.macs, measures.kept_macs) == (756, 24)
     assert measures.parameters == 184
     assert measures.float32_bytes == 736

@@ -64,7 +64,7 @@ def capture(model: nn.Module, example_input: Tensor) -> Graph:
     # Batches of one are special to torch.export: with two, all sizes are alike.
     shape = (2, *example_input.shape[1:])
     program = _export(plain, torch.zeros(shape))
-    return _Walk(program, tuple(shape[1:])).graph()
+    return Walk(program, tuple(shape[1:])).graph()
 
 
 def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedProgram:
@@ -84,7 +84,7 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
         ) from error
 
 
-class _Walk:
+class Walk:
     """Translates the nodes of an exported program to operations.
 
     Every node is a tensor that does not depend on the input, or the name of a value that does, or a

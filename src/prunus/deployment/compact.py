@@ -10,13 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prunus.deployment.channels import SOURCE, Keep, is_constant, needed_channels, without_channels
-from prunus.deployment.constants import Known, known_values, uniform
+from prunus.deployment.channels import (
+    SOURCE,
+    Keep,
+    Known,
+    is_constant,
+    known_values,
+    needed_channels,
+    uniform,
+    without_channels,
+)
 from prunus.deployment.fold import fold
 from prunus_runtime.graph import Array, Graph, Operation
 from prunus_runtime.operation import Flags
 from prunus_runtime.ops import kind_of
-from prunus_runtime.ops.conv import PIXELWISE
+from prunus_runtime.ops.layers import PIXELWISE
 
 
 def compact(graph: Graph) -> Graph:

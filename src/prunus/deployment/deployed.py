@@ -20,6 +20,7 @@ from prunus.errors import DeployError
 from prunus.gates import gated_parameters, strip
 from prunus.masks import Mask
 from prunus.tickets.ticket import Ticket
+from prunus_runtime import file
 from prunus_runtime.graph import Graph
 
 Store = Literal["fp32", "fp16", "int8"]
@@ -140,14 +141,14 @@ class Deployed:
         """
         if self.graph is None:
             raise DeployError(f"there is no graph to save: {self.fallback}")
-        return prunus_runtime.file.save(self.graph, path, store)
+        return file.save(self.graph, path, store)
 
     def stored(self, store: Store) -> Deployed:
         """The network as it is after saving with `store` and loading again."""
         if self.graph is None:
             raise DeployError(f"there is no graph to store: {self.fallback}")
-        content = prunus_runtime.file.encode(self.graph, store)
-        again = prunus_runtime.file.decode(content)
+        content = file.encode(self.graph, store)
+        again = file.decode(content)
         return Deployed(self.plain, self.example_input, again, threads=self.threads)
 
     def report(self, *, speed: bool = True) -> Report:

@@ -10,7 +10,7 @@ import numpy as np
 
 from prunus_runtime.graph import Array, Graph, Operation
 from prunus_runtime.ops import kind_of
-from prunus_runtime.ops.affine import scale_and_shift
+from prunus_runtime.ops.elements import scale_and_shift
 
 
 def fold(graph: Graph) -> Graph:

@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-import prunus_runtime
 from prunus.deployment.capture import inputs_like
 from prunus.deployment.onnx import encode_onnx, session
 from prunus.deployment.timing import medians
 from prunus.tables import percent, text_table
-from prunus_runtime.measures import Measures, measure
+from prunus_runtime import file
+from prunus_runtime.measures import LayerMeasures, Measures, measure
+from prunus_runtime.storage import STORES
 
 if TYPE_CHECKING:
     from prunus.deployment.deployed import Deployed
@@ -26,45 +27,21 @@ _SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Size:
-    """Of one form of the network: everything in it, and what of it is not zero."""
-
-    parameters: int
-    weights: int
-    kept_weights: int
-    macs: int
-    kept_macs: int
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer with weights, before and after."""
-
-    name: str
-    weights: int
-    kept_weights: int
-    kept_macs: int
-    weights_after: int
-    kept_weights_after: int
-    kept_macs_after: int
-
-
-@dataclass(frozen=True)
 class Report:
     """What happened, as data and (printed) as tables.
 
-    The plain network is the one that was deployed, in PyTorch, with its zeros stored: `plain_bytes`
-    is its size as safetensors, `file_bytes` that of the deployed file for each way to store
-    weights. `max_difference` is the largest from the plain network, over the example and random
-    inputs; its largest output there is `output_scale`. `milliseconds` are medians for one batch,
-    measured in turns.
+    The plain network is the one that was deployed, in PyTorch, with its zeros stored: `before`
+    counts its weights and work, `after` those of the compacted one; `plain_bytes` is its size as
+    safetensors, `file_bytes` that of the deployed file for each way to store weights.
+    `max_difference` is the largest from the plain network, over the example and random inputs; its
+    largest output there is `output_scale`. `milliseconds` are medians for one batch, measured in
+    turns.
     """
 
     backend: str
     fallback: str
-    before: Size | None
-    after: Size | None
-    layers: tuple[Layer, ...]
+    before: Measures | None
+    after: Measures | None
     plain_bytes: int
     file_bytes: dict[str, int]
     max_difference: float
@@ -81,7 +58,7 @@ class Report:
         if self.fallback:
             parts.append(f"Not with the sparse runtime: {self.fallback}")
         if self.before and self.after:
-            parts += [_sizes(self.before, self.after), _layers(self.layers)]
+            parts += [_sizes(self.before, self.after), _layers(self.before, self.after)]
         files = [["plain safetensors", f"{self.plain_bytes:,}", ""]]
         files += [
             [f"deployed, {store}", f"{count:,}", f"{self.plain_bytes / count:.1f}x smaller"]
@@ -106,21 +83,17 @@ class Report:
 def make_report(deployed: Deployed, *, speed: bool) -> Report:
     """Measure a deployed network against the plain one."""
     before = after = None
-    layers: tuple[Layer, ...] = ()
     files: dict[str, int] = {}
     if deployed.captured is not None and deployed.graph is not None:
-        first, last = measure(deployed.captured), measure(deployed.graph)
-        before, after = _size(first), _size(last)
-        layers = _compare_layers(first, last)
-        for store in ("fp32", "fp16", "int8"):
-            files[store] = len(prunus_runtime.file.encode(deployed.graph, store))
+        before, after = measure(deployed.captured), measure(deployed.graph)
+        for store in STORES:
+            files[store] = len(file.encode(deployed.graph, store))
     difference, scale = _difference(deployed)
     return Report(
         deployed.backend,
         deployed.fallback,
         before,
         after,
-        layers,
         len(save({k: t.contiguous().clone() for k, t in deployed.plain.state_dict().items()})),
         files,
         difference,
@@ -168,22 +141,7 @@ def _eager(module: nn.Module, x: torch.Tensor) -> Any:
         return module(x)
 
 
-def _size(measures: Measures) -> Size:
-    m = measures
-    return Size(m.parameters, m.weights, m.kept, m.macs, m.kept_macs)
-
-
-def _compare_layers(before: Measures, after: Measures) -> tuple[Layer, ...]:
-    left = {layer.name: layer for layer in after.layers}
-    compared = []
-    for layer in before.layers:
-        now = left.get(layer.name)
-        rest = (now.weights, now.kept, now.kept_macs) if now else (0, 0, 0)
-        compared.append(Layer(layer.name, layer.weights, layer.kept, layer.kept_macs, *rest))
-    return tuple(compared)
-
-
-def _sizes(before: Size, after: Size) -> str:
+def _sizes(before: Measures, after: Measures) -> str:
     rows = [
         ("plain", f"{before.parameters:,}", before.weights, before.macs),
         ("plain, without zeros", "", before.kept_weights, before.kept_macs),
@@ -204,17 +162,21 @@ def _sizes(before: Size, after: Size) -> str:
     return text_table(["", "parameters", "weights", "", "multiply-adds", ""], cells)
 
 
-def _layers(layers: tuple[Layer, ...]) -> str:
-    rows = [
-        [
-            layer.name,
-            f"{layer.weights:,}",
-            f"{layer.kept_weights:,}",
-            f"{layer.weights_after:,}" if layer.weights_after else "gone",
-            f"{layer.kept_weights_after:,}",
-            f"{layer.kept_macs_after:,}",
-        ]
-        for layer in layers
-    ]
+def _layers(before: Measures, after: Measures) -> str:
+    left = {layer.name: layer for layer in after.layers}
+    gone = LayerMeasures("", "", 0, 0, 0, 0)
+    rows = []
+    for layer in before.layers:
+        now = left.get(layer.name, gone)
+        rows.append(
+            [
+                layer.name,
+                f"{layer.weights:,}",
+                f"{layer.kept_weights:,}",
+                f"{now.weights:,}" if now.weights else "gone",
+                f"{now.kept_weights:,}",
+                f"{now.kept_macs:,}",
+            ]
+        )
     header = ["layer", "weights", "kept", "compacted", "kept", "kept multiply-adds"]
     return text_table(header, rows)

@@ -58,18 +58,10 @@ class Program:
 
     @cached_property
     def _as_struct(self) -> _Program:
-        return _Program(
-            isa=ISAS.index(self.isa),
-            lanes=self.lanes,
-            count=len(self.instructions),
-            arena=self.arena,
-            input_size=self.input_size,
-            output_size=self.output_size,
-            instructions=self.instructions.ctypes.data,
-            ints=self.ints.ctypes.data,
-            floats=self.floats.ctypes.data,
-            entries=self.entries.ctypes.data,
-        )
+        content = {"isa": ISAS.index(self.isa), "count": len(self.instructions)}
+        for name, value in vars(self).items():
+            content.setdefault(name, value.ctypes.data if isinstance(value, np.ndarray) else value)
+        return _Program(**content)
 
     def run(self, x: NDArray[np.float32], y: NDArray[np.float32], threads: int) -> None:
         """Computes `y` from `x`, contiguous arrays of whole images."""

@@ -16,7 +16,7 @@ positions of a plane, several at a time. Offsets and distances count floats.
 
 import hashlib
 from enum import IntEnum, auto
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 Int32 = Annotated[int, "int32_t"]
 Float32 = Annotated[float, "float"]
@@ -83,7 +83,10 @@ class Tile(NamedTuple):
 class Kernel(IntEnum):
     """What the core can do. `kernels.cpp` has a function of each name, in lower case.
 
-    LOAD_INPUT, STORE_OUTPUT and AFFINE (floats: scale, then shift) have no parameters.
+    CONV, COPY and the poolings have parameters, see below; others at most an `option` of the
+    instruction. AFFINE has floats: scale, then shift. LINEAR and MATRIX are for one image, and an
+    item is a block of filters: ints as for CONV, without tiles; floats: bias, for MATRIX then all
+    weights, row by row, instead of entries.
     """
 
     LOAD_INPUT = 0
@@ -123,24 +126,14 @@ class ConvParameters(NamedTuple):
     tiles. floats: bias, then planes. `b` is added if it is anywhere; then low and high clamp.
     """
 
-    tiles: int
-    blocks: int
-    row: int  # input distance of two rows of a tile
-    column: int  # and of two columns
-    mask: int  # where in ints the mask of a plane is; -1 if there is none
-    has_planes: int
-    plane: int  # floats in a plane
-    plane_row: int  # distance of its rows
-
-
-class LinearParameters(NamedTuple):
-    """LINEAR, MATRIX: one image. An item is a block of filters.
-
-    ints: as for CONV, without tiles. floats: bias; for MATRIX then all weights, row by row, instead
-    of entries.
-    """
-
-    blocks: int
+    tiles: int = 0
+    blocks: int = 0
+    row: int = 0  # input distance of two rows of a tile
+    column: int = 0  # and of two columns
+    mask: int = -1  # where in ints the mask of a plane is; -1 if there is none
+    has_planes: int = 0
+    plane: int = 0  # floats in a plane
+    plane_row: int = 0  # distance of its rows
 
 
 class CopyParameters(NamedTuple):
@@ -167,42 +160,9 @@ class PoolParameters(NamedTuple):
     columns: int  # of those
 
 
-class PairParameters(NamedTuple):
-    """ADD, MULTIPLY."""
-
-    per_channel: int  # whether b has one value for each channel
-
-
-class ActivationParameters(NamedTuple):
-    """ACTIVATION. CLAMP uses `low` and `high`; LEAKY_RELU and ELU use `slope`."""
-
-    function: int
-
-
-class SoftmaxParameters(NamedTuple):
-    """SOFTMAX. One item is everything."""
-
-    log: int
-
-
-Parameters = (
-    ConvParameters
-    | LinearParameters
-    | CopyParameters
-    | PoolParameters
-    | PairParameters
-    | ActivationParameters
-    | SoftmaxParameters
-)
-
+Parameters = ConvParameters | CopyParameters | PoolParameters
 PARAMETERS: dict[str, type[Parameters]] = {
-    "conv": ConvParameters,
-    "linear": LinearParameters,
-    "copy": CopyParameters,
-    "pool": PoolParameters,
-    "pair": PairParameters,
-    "activation": ActivationParameters,
-    "softmax": SoftmaxParameters,
+    kind.__name__.removesuffix("Parameters").lower(): kind for kind in get_args(Parameters)
 }
 """Members of the union in an instruction."""
 MOST_PARAMETERS = max(len(kind._fields) for kind in PARAMETERS.values())
@@ -215,6 +175,10 @@ class Instruction(NamedTuple):
     plane where that is large, so that a thread finds what it reads in its own cache. Unless its
     parameters say otherwise, an item is one of `bands` of the rows of a channel: item = band *
     channels + channel. `ints`, `floats` and `entries` are where its constants begin.
+
+    `option` is the function of ACTIVATION (CLAMP uses `low` and `high`; LEAKY_RELU and ELU use
+    `slope`), for ADD and MULTIPLY whether b has one value for each channel, for SOFTMAX whether the
+    logarithm of it is wanted.
     """
 
     kernel: int
@@ -225,6 +189,7 @@ class Instruction(NamedTuple):
     b: Place
     out: Place
     parameters: tuple[int, ...]
+    option: int
     ints: int
     floats: int
     entries: int
@@ -234,12 +199,7 @@ class Instruction(NamedTuple):
 
 
 PROGRAM = {
-    "isa": "int64_t",
-    "lanes": "int64_t",
-    "count": "int64_t",
-    "arena": "int64_t",
-    "input_size": "int64_t",
-    "output_size": "int64_t",
+    **dict.fromkeys(("isa", "lanes", "count", "arena", "input_size", "output_size"), "int64_t"),
     "instructions": "const Instruction*",
     "ints": "const int32_t*",
     "floats": "const float*",
@@ -270,18 +230,15 @@ def _declarations() -> str:
         _struct(kind.__name__, {name: _C_TYPES[t] for name, t in kind.__annotations__.items()})
         for kind in (Place, Entry, Tile, *PARAMETERS.values(), Instruction)
     ]
-    return "\n".join(
-        [
-            "// Made from interface.py.",
-            "#pragma once",
-            "#include <stdint.h>",
-            f"enum Kernel : int64_t {{ {', '.join(kernels)}, KERNEL_COUNT }};",
-            f"enum Activation : int64_t {{ {functions} }};",
-            f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
-            *structs,
-            _struct("Program", PROGRAM),
-        ]
-    )
+    lines = [
+        "// Made from interface.py.",
+        "#pragma once",
+        "#include <stdint.h>",
+        f"enum Kernel : int64_t {{ {', '.join(kernels)}, KERNEL_COUNT }};",
+        f"enum Activation : int64_t {{ {functions} }};",
+        f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
+    ]
+    return "\n".join([*lines, *structs, _struct("Program", PROGRAM)])
 
 
 def _struct(name: str, fields: dict[str, str]) -> str:

@@ -445,7 +445,7 @@ template <class Join>
 void pairwise(const Instruction& op, const Chunk& chunk, int64_t item, Join join) {
   const float* b = plane_of(op.b, chunk, item % op.out.channels);
   const int64_t pitch = op.b.pitch;
-  if (!op.parameters.pair.per_channel)
+  if (!op.option)
     each(op, chunk, item, [=](float v, int64_t y, int64_t i) { return join(v, b[y * pitch + i]); });
   else
     with_lanes<LANES>(chunk.program->lanes, [&](auto n) {
@@ -475,7 +475,7 @@ void activation(const Instruction& op, const Chunk& chunk, int64_t item) {
   const auto run = [&](auto function) {
     each(op, chunk, item, [=](float v, int64_t, int64_t) { return function(v); });
   };
-  switch ((Activation)op.parameters.activation.function) {
+  switch ((Activation)op.option) {
     case CLAMP: return run([=](float v) { return clamp(v, low, high); });
     case LEAKY_RELU: return run([=](float v) { return v < 0 ? v * slope : v; });
     case ELU: return run([=](float v) { return v < 0 ? slope * expm1f(v) : v; });
@@ -502,7 +502,7 @@ void softmax(const Instruction& op, const Chunk& chunk, int64_t) {
       for (int64_t c = 0; c < v.channels; ++c) sum += expf(in[c * a.plane] - most);
       for (int64_t c = 0; c < v.channels; ++c) {
         const float shifted = in[c * a.plane] - most;
-        out[c * v.plane] = op.parameters.softmax.log ? shifted - logf(sum) : expf(shifted) / sum;
+        out[c * v.plane] = op.option ? shifted - logf(sum) : expf(shifted) / sum;
       }
     }
   for (int64_t c = 0; c < v.channels; ++c) clear_margins(v, chunk, c, 0, v.height);

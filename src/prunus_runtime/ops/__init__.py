@@ -13,18 +13,11 @@ from collections.abc import Sequence
 
 from prunus_runtime.errors import GraphError
 from prunus_runtime.operation import Operation, Shape
-from prunus_runtime.ops.activation import Activation
-from prunus_runtime.ops.affine import Affine
-from prunus_runtime.ops.concatenate import Concatenate
-from prunus_runtime.ops.conv import Conv
-from prunus_runtime.ops.flatten import Flatten
+from prunus_runtime.ops.elements import Activation, Add, Affine, Multiply, Softmax
 from prunus_runtime.ops.kind import Channels, Kind
-from prunus_runtime.ops.linear import Linear
-from prunus_runtime.ops.pad import Pad
-from prunus_runtime.ops.pair import Add, Multiply
-from prunus_runtime.ops.pooling import AdaptiveAvgPool, AvgPool, MaxPool
-from prunus_runtime.ops.slice import Slice
-from prunus_runtime.ops.softmax import Softmax
+from prunus_runtime.ops.layers import Conv, Linear
+from prunus_runtime.ops.shaping import Concatenate, Flatten, Pad, Slice
+from prunus_runtime.ops.windows import AdaptiveAvgPool, AvgPool, MaxPool
 
 __all__ = ["KINDS", "Channels", "Kind", "kind_of", "output_shape"]
 

@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from prunus_runtime.native.interface import (
-    NOWHERE,
-    ConvParameters,
-    Kernel,
-    LinearParameters,
-    Place,
-    Tile,
-)
+from prunus_runtime.native.interface import NOWHERE, ConvParameters, Kernel, Place, Tile
 from prunus_runtime.operation import Array
 from prunus_runtime.plan.builder import Builder, Step
 from prunus_runtime.plan.lists import Lists, patches_across, patches_along, plane_mask
@@ -42,34 +35,21 @@ class _Tiled:
     bounds: tuple[float, float]
     parts: int
     bands: int
-    row: int = 0
-    column: int = 0
-    mask: int = -1
-    plane: int = 0
-    plane_row: int = 0
+    parameters: ConvParameters
     behind: int = 0
 
     def emit(self, builder: Builder, lists: Lists) -> None:
         blocks = lists.blocks(1 if self.bands > 1 else self.parts)
         assert self.a.offset + lists.reach[0] >= 0
         builder.arena = max(builder.arena, self.a.offset + lists.reach[1] + self.behind)
-        parameters = ConvParameters(
-            tiles=len(self.tiles),
-            blocks=len(blocks) - 1,
-            row=self.row,
-            column=self.column,
-            mask=self.mask,
-            has_planes=len(self.floats) > 1,
-            plane=self.plane,
-            plane_row=self.plane_row,
-        )
+        tiles, planes = len(self.tiles), len(self.floats) > 1
         builder.emit(
             Kernel.CONV,
-            parameters,
+            self.parameters._replace(tiles=tiles, blocks=len(blocks) - 1, has_planes=planes),
             a=self.a,
             b=self.b,
             out=self.out,
-            items=parameters.tiles * parameters.blocks,
+            items=tiles * (len(blocks) - 1),
             parts=self.parts,
             ints=(lists.starts, blocks, np.array(self.tiles, np.int32).reshape(-1)),
             floats=self.floats,
@@ -99,11 +79,10 @@ def emit_across(
         )
         for patch in patches
     ]
-    whole = _Tiled(
-        *(a, b, out, tiles, floats, (step.low, step.high), parts, bands, row, column),
-        plane=out.height * out.width,
-        plane_row=out.width,
+    parameters = ConvParameters(
+        row=row, column=column, plane=out.height * out.width, plane_row=out.width
     )
+    whole = _Tiled(a, b, out, tiles, floats, (step.low, step.high), parts, bands, parameters)
     seen = max(_seen(step, patch.rows, patch.columns) for patch in patches)
     passes = _passes(step, lists, seen * builder.lanes, WORTH_ACROSS)
     _emit_in_passes(builder, whole, lists, passes)
@@ -127,13 +106,10 @@ def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
         Tile(1, patch.columns, *[patch.x * builder.vector] * 4)
         for patch in patches_along(vectors, builder.most, bands)
     ]
-    whole = _Tiled(
-        *(a, b, out, tiles, floats, (step.low, step.high), parts, bands),
-        column=builder.vector,
-        mask=-1 if mask.all() else builder.add("ints", mask),
-        plane=length,
-        behind=length,
-    )
+    mask_at = -1 if mask.all() else builder.add("ints", mask)
+    parameters = ConvParameters(column=builder.vector, mask=mask_at, plane=length)
+    bounds = (step.low, step.high)
+    whole = _Tiled(a, b, out, tiles, floats, bounds, parts, bands, parameters, behind=length)
     longest = max(tile.columns for tile in tiles) * builder.vector
     passes = _passes(step, lists, longest + lists.reach_within_plane(a), WORTH)
     _emit_in_passes(builder, whole, lists, passes)
@@ -149,7 +125,6 @@ def emit_single(builder: Builder, step: Step, a: Place, lists: Lists, is_matrix:
     blocks = lists.blocks(parts)
     builder.emit(
         Kernel.MATRIX if is_matrix else Kernel.LINEAR,
-        LinearParameters(len(blocks) - 1),
         a=a,
         b=_residual_of(builder, step),
         out=builder.places[step.output],

@@ -14,35 +14,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prunus.deployment.operators import activations, arithmetic, layers, pooling, shaping
-from prunus.deployment.operators.walk import Compute, Tensors, Translate, Unsupported, Value
+from prunus.deployment.operators import elements, layers, shaping  # noqa: F401 (fill the tables)
+from prunus.deployment.operators.layers import avg_pool_tensors
+from prunus.deployment.operators.walk import COMPUTE, OPERATORS, Tensors, Unsupported, Value
 from prunus_runtime.graph import Operation
 
 __all__ = ["OPERATORS", "Unsupported", "Value", "compute", "evaluate", "tensors_of"]
 
-_FILES = (layers, activations, pooling, shaping, arithmetic)
-
-OPERATORS: dict[str, Translate] = {
-    name: translate for file in _FILES for name, translate in file.OPERATORS.items()
-}
-"""Every operator that can be deployed, by its name without overloads."""
-
-_COMPUTE: dict[str, Compute] = {
-    kind: function for file in _FILES for kind, function in file.COMPUTE.items()
-}
-_TENSORS = {**arithmetic.TENSORS, **pooling.TENSORS}
-
 
 def compute(operation: Operation, inputs: Sequence[Any], tensors: Tensors) -> Any:
     """The value of `operation` for a batch, with the tensors that `tensors_of` gives."""
-    return _COMPUTE[operation.kind](operation.attributes, tensors, *inputs)
+    return COMPUTE[operation.kind](operation.attributes, tensors, *inputs)
 
 
 def tensors_of(operation: Operation, shape: Sequence[int] = ()) -> dict[str, Tensor]:
     """The tensors with which an operation computes on a first input of `shape`."""
+    if operation.kind == "avg_pool":
+        return avg_pool_tensors(operation.attributes, shape)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in operation.tensors.items()}
-    special = _TENSORS.get(operation.kind)
-    return tensors if special is None else special(operation.attributes, tensors, shape)
+    if operation.kind == "affine":
+        return {name: t.reshape(-1, *[1] * (len(shape) - 1)) for name, t in tensors.items()}
+    return tensors
 
 
 def evaluate(operation: Operation, *inputs: Tensor) -> Tensor:

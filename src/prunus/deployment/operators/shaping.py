@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 
 from prunus.deployment.operators.walk import (
+    COMPUTE,
+    OPERATORS,
     Arguments,
     Attributes,
-    Compute,
     Tensors,
-    Translate,
     Unsupported,
     Value,
-    Walk,
+    register,
     value_of,
 )
 from prunus_runtime.ops import kind_of
-from prunus_runtime.ops.conv import PIXELWISE
+from prunus_runtime.ops.layers import PIXELWISE
+
+if TYPE_CHECKING:
+    from prunus.deployment.capture import Walk
 
 
+@register(OPERATORS, "flatten", "view", "_unsafe_view", "reshape", "squeeze", "unsqueeze")
 def _reshape(walk: Walk, a: Arguments) -> Value:
     x, shape = value_of(a["self"]), walk.node_shape()
     before = walk.shapes[x]
@@ -59,12 +63,14 @@ def _unflatten(walk: Walk, x: Value) -> Value:
     raise Unsupported("to make images of features that were not flattened images")
 
 
+@register(OPERATORS, "dropout", "clone", "contiguous", "alias", "detach")
 def _same(walk: Walk, a: Arguments) -> Value:
     x = value_of(a["self"] if "self" in a else a["input"])
     walk.node_shape()
     return x
 
 
+@register(OPERATORS, "cat", "concat")
 def _cat(walk: Walk, a: Arguments) -> Value:
     inputs = [value_of(x) for x in a["tensors"]]
     if a["dim"] not in (1, -len(walk.shapes[inputs[0]])):
@@ -72,6 +78,7 @@ def _cat(walk: Walk, a: Arguments) -> Value:
     return inputs[0] if len(inputs) == 1 else walk.add("concatenate", *inputs)
 
 
+@register(OPERATORS, "pad", "constant_pad_nd")
 def _pad(walk: Walk, a: Arguments) -> Value:
     x, amounts = value_of(a["self"]), [*a["pad"], *[0] * 8]
     if a.get("mode", "constant") != "constant" or a["value"]:
@@ -82,6 +89,7 @@ def _pad(walk: Walk, a: Arguments) -> Value:
     return walk.add("pad", x, channels=channels, padding=[top, left, bottom, right])
 
 
+@register(OPERATORS, "slice")
 def _slice(walk: Walk, a: Arguments) -> Value:
     x, dim = value_of(a["self"]), a["dim"]
     if walk.node_shape() == walk.shapes[x]:
@@ -102,14 +110,13 @@ def _sliced(walk: Walk, x: Value, dim: int, part: slice) -> Value:
     return walk.add("slice", x, shape=sizes, start=starts, stop=stops, step=steps)
 
 
+@register(OPERATORS, "split", "split_with_sizes", "chunk")
 def _split(walk: Walk, a: Arguments) -> list[Value]:
     x, dim = value_of(a["self"]), a["dim"]
     total = walk.shapes[x][dim % (1 + len(walk.shapes[x])) - 1]
-    sizes: Any = (
-        -(-total // a["chunks"])
-        if "chunks" in a
-        else next(a[name] for name in ("split_size", "split_sizes") if name in a)
-    )
+    sizes: Any = a.get("split_size", a.get("split_sizes"))
+    if "chunks" in a:
+        sizes = -(-total // a["chunks"])
     if isinstance(sizes, int):
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
     ends = torch.tensor(sizes).cumsum(0).tolist()
@@ -118,42 +125,23 @@ def _split(walk: Walk, a: Arguments) -> list[Value]:
     ]
 
 
-OPERATORS: dict[str, Translate] = {
-    "flatten": _reshape,
-    "view": _reshape,
-    "_unsafe_view": _reshape,
-    "reshape": _reshape,
-    "squeeze": _reshape,
-    "unsqueeze": _reshape,
-    "dropout": _same,
-    "clone": _same,
-    "contiguous": _same,
-    "alias": _same,
-    "detach": _same,
-    "cat": _cat,
-    "concat": _cat,
-    "pad": _pad,
-    "constant_pad_nd": _pad,
-    "slice": _slice,
-    "split": _split,
-    "split_with_sizes": _split,
-    "chunk": _split,
-}
-
-
+@register(COMPUTE, "pad")
 def _compute_pad(a: Attributes, _: Tensors, x: Any) -> Any:
     top, left, bottom, right = a["padding"]
     return F.pad(x, [left, right, top, bottom, *a["channels"]])
 
 
+@register(COMPUTE, "slice")
 def _compute_slice(a: Attributes, _: Tensors, x: Any) -> Any:
     parts = map(slice, a["start"], a["stop"], a["step"])
     return operator.getitem(x, (slice(None), *parts))
 
 
-COMPUTE: dict[str, Compute] = {
-    "concatenate": lambda _, __, *x: torch.cat(list(x), dim=1),
-    "flatten": lambda _, __, x: torch.flatten(x, 1),
-    "pad": _compute_pad,
-    "slice": _compute_slice,
-}
+@register(COMPUTE, "concatenate")
+def _compute_concatenate(_: Attributes, __: Tensors, *inputs: Any) -> Any:
+    return torch.cat(list(inputs), dim=1)
+
+
+@register(COMPUTE, "flatten")
+def _compute_flatten(_: Attributes, __: Tensors, x: Any) -> Any:
+    return torch.flatten(x, 1)

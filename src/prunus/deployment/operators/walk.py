@@ -1,14 +1,32 @@
-"""What the files of operators share: the walk that they write to, arguments, and padding."""
+"""What the files of operators share: their tables, arguments, and padding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from prunus_runtime.graph import Operation, Shape
+Arguments = dict[str, Any]
+Attributes = Mapping[str, Any]
+Tensors = Mapping[str, Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+OPERATORS: dict[str, Callable[[Any, Arguments], Any]] = {}
+"""By an ATen operator's name without overloads: what writes it, with its arguments, to the walk."""
+COMPUTE: dict[str, Callable[..., Any]] = {}
+"""By kind of operation: what it computes in PyTorch. attributes, tensors, *inputs -> output."""
+
+
+def register(table: dict[str, Any], *names: str) -> Callable[[Function], Function]:
+    """Makes a function the one that `table` has for these names."""
+
+    def registered(function: Function) -> Function:
+        table.update(dict.fromkeys(names, function))
+        return function
+
+    return registered
 
 
 class Value(str):
@@ -19,36 +37,6 @@ class Value(str):
 
 class Unsupported(Exception):  # noqa: N818 (its text continues a sentence)
     """A known operator, used in a way that is not supported."""
-
-
-class Walk(Protocol):
-    """What the functions need of the walk over the exported program."""
-
-    shapes: dict[str, Shape]
-    operations: dict[str, Operation]
-
-    def add(
-        self,
-        kind: str,
-        /,
-        *inputs: Value,
-        shape: Sequence[int] | None = None,
-        tensors: Mapping[str, Tensor | None] | None = None,
-        **attributes: Any,
-    ) -> Value: ...
-
-    def again(self, operation: Operation, shape: Shape, **changes: Any) -> Value: ...
-
-    def node_shape(self) -> Shape: ...
-
-
-Arguments = dict[str, Any]
-Translate = Callable[[Walk, Arguments], Any]
-"""Writes an ATen operator, with its arguments by name, to the walk."""
-Attributes = Mapping[str, Any]
-Tensors = Mapping[str, Any]
-Compute = Callable[..., Any]
-"""What a kind of operation computes in PyTorch: attributes, tensors, *inputs -> output."""
 
 
 def value_of(x: Any) -> Value:

@@ -1,0 +1,222 @@
+"""Activations, softmax, and arithmetic."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from prunus.deployment.operators.walk import (
+    COMPUTE,
+    OPERATORS,
+    Arguments,
+    Attributes,
+    Tensors,
+    Unsupported,
+    Value,
+    constant_of,
+    register,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from prunus.deployment.capture import Walk
+    from prunus_runtime.graph import Shape
+
+_LOWEST, _HIGHEST = torch.finfo(torch.float32).min, torch.finfo(torch.float32).max
+
+_FUNCTIONS: dict[str, Callable[[Any, Attributes], Any]] = {
+    "relu": lambda x, _: F.relu(x),
+    "clamp": lambda x, a: F.hardtanh(x, a["low"], a["high"]),
+    "leaky_relu": lambda x, a: F.leaky_relu(x, a["slope"]),
+    "elu": lambda x, a: F.elu(x, a["slope"]),
+    "sigmoid": lambda x, _: torch.sigmoid(x),
+    "tanh": lambda x, _: torch.tanh(x),
+    "silu": lambda x, _: F.silu(x),
+    "hardswish": lambda x, _: F.hardswish(x),
+    "hardsigmoid": lambda x, _: F.hardsigmoid(x),
+    "gelu": lambda x, _: F.gelu(x),
+    "gelu_tanh": lambda x, _: F.gelu(x, approximate="tanh"),
+}
+
+
+def _activation(kind: str, walk: Walk, a: Arguments) -> Value:
+    return walk.add("activation", value_of(a["self"]), kind=kind)
+
+
+for _name in ("relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid"):  # as ATen calls them
+    OPERATORS[_name] = partial(_activation, _name)
+
+
+@register(OPERATORS, "hardtanh", "clamp", "clamp_min", "clamp_max")
+def _clamp(walk: Walk, a: Arguments) -> Value:
+    low, high = (a.get(k, a.get(f"{k}_val")) for k in ("min", "max"))
+    if any(isinstance(bound, Tensor | Value) for bound in (low, high)):
+        raise Unsupported("with bounds that are tensors")
+    x = value_of(a["self"])
+    if low == 0 and high is None:
+        return walk.add("activation", x, kind="relu")
+    return walk.add(
+        "activation",
+        x,
+        kind="clamp",
+        low=_LOWEST if low is None else float(low),
+        high=_HIGHEST if high is None else float(high),
+    )
+
+
+@register(OPERATORS, "relu6")
+def _relu6(walk: Walk, a: Arguments) -> Value:
+    return _clamp(walk, {**a, "min": 0.0, "max": 6.0})
+
+
+@register(OPERATORS, "leaky_relu")
+def _leaky_relu(walk: Walk, a: Arguments) -> Value:
+    slope = float(a["negative_slope"])
+    return walk.add("activation", value_of(a["self"]), kind="leaky_relu", slope=slope)
+
+
+@register(OPERATORS, "prelu")
+def _prelu(walk: Walk, a: Arguments) -> Value:
+    weight = constant_of(a["weight"])
+    if weight.numel() != 1:
+        raise Unsupported("with a slope for each channel")
+    return walk.add("activation", value_of(a["self"]), kind="leaky_relu", slope=float(weight))
+
+
+@register(OPERATORS, "elu")
+def _elu(walk: Walk, a: Arguments) -> Value:
+    if a["scale"] != 1 or a["input_scale"] != 1:
+        raise Unsupported("with a scale")
+    return walk.add("activation", value_of(a["self"]), kind="elu", slope=float(a["alpha"]))
+
+
+@register(OPERATORS, "gelu")
+def _gelu(walk: Walk, a: Arguments) -> Value:
+    kind = "gelu" if a["approximate"] == "none" else "gelu_tanh"
+    return walk.add("activation", value_of(a["self"]), kind=kind)
+
+
+@register(OPERATORS, "softmax", "_softmax")
+def _softmax(walk: Walk, a: Arguments, *, log: bool = False) -> Value:
+    x = value_of(a["self"])
+    if a["dim"] not in (1, -len(walk.shapes[x])):
+        raise Unsupported(f"over dimension {a['dim']}; only channels or features")
+    return walk.add("softmax", x, log=log)
+
+
+@register(OPERATORS, "log_softmax", "_log_softmax")
+def _log_softmax(walk: Walk, a: Arguments) -> Value:
+    return _softmax(walk, a, log=True)
+
+
+@register(OPERATORS, "add")
+def _add(walk: Walk, a: Arguments, sign: float = 1.0) -> Value:
+    left, right, factor = a["self"], a["other"], sign * a.get("alpha", 1)
+    if isinstance(left, Value) and isinstance(right, Value):
+        if factor != 1:
+            right = _affine(walk, right, factor, 0.0)
+        return _combine(walk, "add", left, right)
+    if isinstance(left, Value):
+        return _affine(walk, left, 1.0, _factor(right) * factor)
+    return _affine(walk, value_of(right), factor, left)
+
+
+@register(OPERATORS, "sub")
+def _sub(walk: Walk, a: Arguments) -> Value:
+    return _add(walk, a, -1.0)
+
+
+@register(OPERATORS, "rsub")
+def _rsub(walk: Walk, a: Arguments) -> Value:
+    return _add(walk, {**a, "self": a["other"], "other": a["self"]}, -1.0)
+
+
+@register(OPERATORS, "mul")
+def _mul(walk: Walk, a: Arguments) -> Value:
+    left, right = a["self"], a["other"]
+    if not isinstance(left, Value):
+        left, right = value_of(right), left
+    if isinstance(right, Value):
+        return _combine(walk, "multiply", left, right)
+    return _affine(walk, left, right, 0.0)
+
+
+@register(OPERATORS, "div")
+def _div(walk: Walk, a: Arguments) -> Value:
+    if a.get("rounding_mode") is not None or isinstance(a["other"], Value):
+        raise Unsupported("other than by a constant, without rounding")
+    return _affine(walk, value_of(a["self"]), 1.0 / _factor(a["other"]), 0.0)
+
+
+@register(OPERATORS, "neg")
+def _neg(walk: Walk, a: Arguments) -> Value:
+    return _affine(walk, value_of(a["self"]), -1.0, 0.0)
+
+
+def _combine(walk: Walk, kind: str, left: Value, right: Value) -> Value:
+    shape = walk.node_shape()
+    if walk.shapes[left] != shape:
+        left, right = right, left
+    if walk.shapes[left] != shape or walk.shapes[right] not in (shape, (shape[0], 1, 1)):
+        raise Unsupported(f"on the shapes {walk.shapes[left]} and {walk.shapes[right]}")
+    return walk.add(kind, left, right)
+
+
+def _affine(walk: Walk, x: Value, scale: Any, shift: Any) -> Value:
+    """`scale * x + shift`, each a number or a tensor with at most one value for each channel."""
+    shape = walk.shapes[x]
+    tensors = {"scale": _per_channel(scale, shape), "shift": _per_channel(shift, shape)}
+    return walk.add("affine", x, shape=shape, tensors=tensors)
+
+
+def _per_channel(factor: Any, shape: Shape) -> Tensor:
+    tensor = _factor(factor)
+    if tensor.numel() == 1:
+        return tensor.reshape(1).expand(shape[0])
+    of_channels = (shape[0],) + (1,) * (len(shape) - 1)
+    sizes = tuple(tensor.shape)
+    while len(sizes) > len(of_channels) and sizes[0] == 1:
+        sizes = sizes[1:]
+    if sizes != of_channels:
+        raise Unsupported(
+            f"with a constant of the shape {tuple(tensor.shape)} on values of the shape {shape}: "
+            "it must be one number, or one for each channel"
+        )
+    return tensor.reshape(-1)
+
+
+def _factor(value: Any) -> Tensor:
+    return torch.as_tensor(value).double()
+
+
+@register(COMPUTE, "activation")
+def _compute_activation(a: Attributes, _: Tensors, x: Any) -> Any:
+    return _FUNCTIONS[a["kind"]](x, a)
+
+
+@register(COMPUTE, "softmax")
+def _compute_softmax(a: Attributes, _: Tensors, x: Any) -> Any:
+    return (F.log_softmax if a["log"] else F.softmax)(x, dim=1)
+
+
+@register(COMPUTE, "add")
+def _compute_add(_: Attributes, __: Tensors, a: Any, b: Any) -> Any:
+    return operator.add(a, b)
+
+
+@register(COMPUTE, "multiply")
+def _compute_multiply(_: Attributes, __: Tensors, a: Any, b: Any) -> Any:
+    return operator.mul(a, b)
+
+
+@register(COMPUTE, "affine")
+def _compute_affine(_: Attributes, t: Tensors, x: Any) -> Any:
+    if "scale" in t:
+        x = operator.mul(x, t["scale"])
+    return operator.add(x, t["shift"]) if "shift" in t else x
