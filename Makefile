@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+EXTRAS := demo dev docs
 
-.PHONY: demo test lint browser bench docs clean
+.PHONY: demo test lint browser bench docs lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/prunus demo
@@ -31,13 +32,34 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
-clean:
-	rm -rf $(VENV) site
+# After a change of dependencies or of constraints.txt. Resolved as for macOS, where torch brings no
+# packages of CUDA; hashes are those of the files for all systems. The locks have no torch: on our
+# machines its small CPU wheel is a local file.
+lock: $(VENV)/.dev
+	$(PIP) uv
+	for extra in $(EXTRAS); do \
+	  printf 'hatchling\neditables\n' | MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile \
+	    pyproject.toml - --extra $$extra -c constraints.txt --python-version 3.11 \
+	    --python-platform macos --generate-hashes --no-emit-package torch --no-annotate --quiet \
+	    --custom-compile-command 'make lock' --output-file locks/$$extra.txt || exit 1; \
+	done
 
-# One stamp for each extra that is installed; it is installed again when its list or the native code
-# changes.
-$(VENV)/.%: pyproject.toml constraints.txt $(wildcard src/prunus_runtime/native/*)
+# What the tests are installed with: versions and licences, as CycloneDX, and for people.
+sbom: $(VENV)/.dev
+	$(PYTHON) -m venv $(VENV)-sbom
+	$(VENV)-sbom/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom
+	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file sbom.json \
+	  $(BIN)/python
+	$(BIN)/python tools/licences.py
+
+clean:
+	rm -rf $(VENV) $(VENV)-sbom sbom.json site
+
+# One stamp for each extra that is installed; it is installed again when its lock or the native code
+# changes. Every package but torch has to have one of the hashes of the lock.
+$(VENV)/.%: locks/%.txt pyproject.toml $(wildcard src/prunus_runtime/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch
-	$(PIP) -e '.[$*]'
+	$(PIP) --no-deps -c constraints.txt torch
+	$(PIP) --no-deps --require-hashes -r $<
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
