@@ -14,7 +14,7 @@ from test_data_idx import write_mnist
 
 from prunus.errors import SettingError
 from prunus.tasks.data import ArrayData, DataError, DataOptions, download, load_data
-from prunus.tasks.data.sources import SOURCES
+from prunus.tasks.data.sources import SOURCES, Source
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -35,8 +35,8 @@ def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         http.shutdown()
 
 
-def md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes()).hexdigest()
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, name: str, url: str, files: dict[str, str]) -> None:
@@ -51,7 +51,7 @@ def cifar_server(server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> P
     archive = folder / "cifar-10-python.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(content, content.name)
-    offer(monkeypatch, "cifar10", url, {archive.name: md5(archive)})
+    offer(monkeypatch, "cifar10", url, {archive.name: sha256(archive)})
     return archive
 
 
@@ -82,22 +82,24 @@ def test_missing_data_is_fetched_on_request(tmp_path: Path, cifar_server: Path) 
 def test_wrong_checksum_keeps_nothing(
     tmp_path: Path, cifar_server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(monkeypatch, "cifar10", SOURCES["cifar10"].url, {cifar_server.name: "0" * 32})
-    with pytest.raises(DataError, match=f"{md5(cifar_server)} instead of the published {'0' * 32}"):
+    offer(monkeypatch, "cifar10", SOURCES["cifar10"].url, {cifar_server.name: "0" * 64})
+    with pytest.raises(
+        DataError, match=f"{sha256(cifar_server)} instead of the expected {'0' * 64}"
+    ):
         download("cifar10", tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_files(tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, url = server
-    files = {path.name: md5(path) for path in write_mnist(folder / "mnist").iterdir()}
+    files = {path.name: sha256(path) for path in write_mnist(folder / "mnist").iterdir()}
     offer(monkeypatch, "mnist", f"{url}mnist/", files)
     root = tmp_path / "data"
     target = download("mnist", root)
-    assert {path.name: md5(path) for path in target.iterdir()} == files
+    assert {path.name: sha256(path) for path in target.iterdir()} == files
     (target / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
     download("mnist", root)
-    assert {path.name: md5(path) for path in target.iterdir()} == files
+    assert {path.name: sha256(path) for path in target.iterdir()} == files
     assert Quiet.requests == 5
 
 
@@ -108,7 +110,7 @@ def test_archive_cannot_write_elsewhere(
     archive = folder / "evil.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../../escaped"), io.BytesIO())
-    offer(monkeypatch, "cifar10", url, {archive.name: md5(archive)})
+    offer(monkeypatch, "cifar10", url, {archive.name: sha256(archive)})
     with pytest.raises(DataError, match=r"cannot unpack .*evil"):
         download("cifar10", tmp_path / "data")
     assert not list(tmp_path.rglob("escaped"))
@@ -117,10 +119,10 @@ def test_archive_cannot_write_elsewhere(
 def test_no_such_file_and_no_server(
     tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(monkeypatch, "cifar10", server[1], {"gone.tar.gz": "0" * 32})
+    offer(monkeypatch, "cifar10", server[1], {"gone.tar.gz": "0" * 64})
     with pytest.raises(DataError, match=r"cannot download .*gone.*404.*no internet"):
         download("cifar10", tmp_path / "data")
-    offer(monkeypatch, "cifar10", "http://127.0.0.1:1/", {"gone.tar.gz": "0" * 32})
+    offer(monkeypatch, "cifar10", "http://127.0.0.1:1/", {"gone.tar.gz": "0" * 64})
     with pytest.raises(DataError, match=r"cannot download .*refused"):
         download("cifar10", tmp_path / "data")
 
@@ -128,3 +130,9 @@ def test_no_such_file_and_no_server(
 def test_only_some_data_sets_can_be_fetched(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no data set to download named 'imagenet'"):
         download("imagenet", tmp_path)
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_downloads_are_verified_over_https(source: Source) -> None:
+    assert source.url.startswith("https://")
+    assert all(len(bytes.fromhex(digest)) == 32 for digest in source.files.values())

@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 def download(name: str, root: Path, progress: DownloadProgress | None = None) -> Path:
     """Get a data set and return its folder below `root`; nothing happens if it is there.
 
-    Every file is compared with its published checksum before it appears under its name, so an
+    Every file is compared with its known SHA-256 before it appears under its name, so an
     interrupted download leaves nothing that could be mistaken for data.
     """
     if name not in SOURCES:
@@ -44,8 +44,8 @@ def _get_archives(
     if all((folder / name).is_file() for name in source.unpacked):
         return
     content = temporary / "content"
-    for file, md5 in source.files.items():
-        archive = _fetch(source.url + file, md5, temporary / file, progress)
+    for file, sha256 in source.files.items():
+        archive = _fetch(source.url + file, sha256, temporary / file, progress)
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(content, filter="data")
@@ -59,15 +59,15 @@ def _get_archives(
 def _get_files(
     source: Source, temporary: Path, folder: Path, progress: DownloadProgress | None
 ) -> None:
-    for file, md5 in source.files.items():
+    for file, sha256 in source.files.items():
         target = folder / file
-        if not (target.is_file() and _md5(target) == md5):
-            path = _fetch(source.url + file, md5, temporary / file, progress)
+        if not (target.is_file() and _sha256(target) == sha256):
+            path = _fetch(source.url + file, sha256, temporary / file, progress)
             folder.mkdir(parents=True, exist_ok=True)
             path.replace(target)
 
 
-def _fetch(url: str, md5: str, path: Path, progress: DownloadProgress | None) -> Path:
+def _fetch(url: str, sha256: str, path: Path, progress: DownloadProgress | None) -> Path:
     received = 0
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as reply, path.open("wb") as out:
@@ -82,15 +82,15 @@ def _fetch(url: str, md5: str, path: Path, progress: DownloadProgress | None) ->
             f"cannot download {url} into {path.parent.parent}: {error}. Where there is no "
             f"internet, get the file elsewhere and put its content there"
         ) from error
-    found = _md5(path)
-    if found != md5:
+    found = _sha256(path)
+    if found != sha256:
         raise DataError(
-            f"{url} has the MD5 checksum {found} instead of the published {md5} "
+            f"{url} has the SHA-256 {found} instead of the expected {sha256} "
             f"({received} bytes received); nothing was kept. Try again, or get it from elsewhere"
         )
     return path
 
 
-def _md5(path: Path) -> str:
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

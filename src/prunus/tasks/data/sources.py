@@ -11,7 +11,7 @@ from prunus.tasks.data.errors import MissingDataError
 class Source:
     """The official place of a data set, and its folders below the data root.
 
-    `files` maps each file to download to its published MD5. If they are archives, `unpacked`
+    `files` maps each file to download to its SHA-256. If they are archives, `unpacked`
     names the files in them that are needed. All end up in the first of `folders`.
     """
 
@@ -28,14 +28,18 @@ SOURCES = {
     "cifar10": Source(
         title="CIFAR-10",
         url="https://www.cs.toronto.edu/~kriz/",
-        files={"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
+        files={
+            "cifar-10-python.tar.gz": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
+        },
         folders=("cifar-10-batches-py",),
         unpacked=(*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"),
     ),
     "cifar100": Source(
         title="CIFAR-100",
         url="https://www.cs.toronto.edu/~kriz/",
-        files={"cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"},
+        files={
+            "cifar-100-python.tar.gz": "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"
+        },
         folders=("cifar-100-python",),
         unpacked=("train", "test"),
     ),
@@ -43,21 +47,21 @@ SOURCES = {
         title="MNIST",
         url="https://ossci-datasets.s3.amazonaws.com/mnist/",
         files={
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+            "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         },
         folders=("mnist", "MNIST/raw"),
     ),
     "fashion-mnist": Source(
         title="Fashion-MNIST",
-        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        url="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
         files={
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+            "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         },
         folders=("fashion-mnist", "FashionMNIST/raw"),
         elsewhere=(Path("/usr/share/datasets/fashion-mnist"),),  # Debian's package
