@@ -1,8 +1,16 @@
-"""Finding things by name, with errors that tell a person what they probably meant."""
+"""Finding things by name, with errors that tell a person what they probably meant.
+
+A name such as `package.module:function` stands for code. Names also come from files, and a file may
+come from anybody: so `import_named`, the only place that imports by name, takes no name but those
+that a person gave (`trusting`).
+"""
 
 import importlib
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -10,6 +18,12 @@ from typing import Any
 from prunus.errors import SettingError
 
 _MOST_NAMES_LISTED = 20
+_CODE = re.compile(r"([\w.-]+/)?[^\W\d][\w.]*:[^\W\d]\w*")
+_TRUSTED: ContextVar[frozenset[str]] = ContextVar("trusted", default=frozenset())
+
+
+class UntrustedError(SettingError):
+    """A name of code that comes from a file rather than from a person."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
@@ -21,8 +35,17 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     return SettingError(f"there is no {kind} named {name!r}.{meant}{listed}")
 
 
-def import_named(spec: str, kind: str = "function") -> Any:
-    """The function or class that `package.module:name` names, also of a module in this folder."""
+def import_named(spec: str, kind: str = "function", *, option: str | None = None) -> Any:
+    """The function or class that `package.module:name` names, also of a module in this folder.
+
+    Only within `trusting(spec)`; the error says with which `option` a person names it.
+    """
+    if spec not in _TRUSTED.get():
+        option = option or f"{'--method' if kind == 'class' else '--task'} {spec}"
+        raise UntrustedError(
+            f"{spec!r} names code, and no file may choose what runs here: give {option} to use it, "
+            "or --trust for a settings or experiment file that you trust"
+        )
     module_name, _, name = spec.partition(":")
     _with_current_folder()
     try:
@@ -36,6 +59,41 @@ def import_named(spec: str, kind: str = "function") -> Any:
         public = [name for name, value in vars(module).items() if callable(value)]
         raise unknown(f"{kind} in module {module_name!r}", name, public)
     return found
+
+
+@contextmanager
+def trusting(*names: str) -> Iterator[None]:
+    """Within this context, the code of these tasks and methods may be imported.
+
+    The names are those that a person gave: on the command line, in a file of which they said that
+    they trust it, or in Python. Names without code are always fine, and add nothing here.
+    """
+    before = _TRUSTED.set(_TRUSTED.get() | {_spec(name) for name in names if ":" in name})
+    try:
+        yield
+    finally:
+        _TRUSTED.reset(before)
+
+
+def trusted_names() -> tuple[str, ...]:
+    """What is trusted here, for a worker that does our work elsewhere."""
+    return tuple(sorted(_TRUSTED.get()))
+
+
+def names_of_code(data: Any) -> set[str]:
+    """Every text in plain data, at any depth, that could be the name of code."""
+    if isinstance(data, str):
+        return {data} if _CODE.fullmatch(data) else set()
+    if isinstance(data, Mapping):
+        data = [*data, *data.values()]
+    parts = data if isinstance(data, list | tuple) else ()
+    return {name for part in parts for name in names_of_code(part)}
+
+
+def _spec(name: str) -> str:
+    """What is imported for a name: of the task `DATA/package.module:function`, the network."""
+    data, slash, network = name.partition("/")
+    return network if slash and ":" not in data else name
 
 
 def _with_current_folder() -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from prunus.cli.options import Flag
+from prunus.cli.trust import trusted_in
 from prunus.errors import SettingError
+from prunus.lookup import trusting
 
 if TYPE_CHECKING:
     from prunus.runs.results import RunResults
@@ -47,6 +49,8 @@ class Common:
     "Also send metrics to tensorboard, mlflow or wandb."
     config: Path | None = None
     "YAML file of settings; every run writes its own as settings.yaml."
+    trust: Flag = False
+    "Let the file of --config name code to import, and paths outside the current folder."
     set_: Annotated[list[str], Parameter(name="--set", negative="")] = field(default_factory=list)
     "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
 
@@ -176,35 +180,48 @@ def _run(
 
     from prunus.cli.show import show_bisection, show_results
     from prunus.runs import execute, resolve
-    from prunus.runs.settings_file import merge, only_given, overrides, read_settings
 
-    wanted: dict[str, Any] = {}
-    if densities and not bisect:
-        value = densities[0] if len(densities) == 1 else list(densities)
-        wanted = {"method": {"target_density": value}}
-    given = merge(
-        read_settings(common.config) if common.config else {},
-        only_given(_as_settings(common)),
-        only_given(own or {}),
-        wanted,
-        overrides(common.set_),
-    )
+    given, names = _settings(common, own or {}, None if bisect else densities)
     if command == "search":
         _complete_rounds(given, bisect=bisect)
     show = rank_zero_only(show_results)
-    if bisect:
-        if not densities or len(densities) != 1:
-            raise SettingError("--bisect needs one --target-density to find")
-        found, settings, results = _bisect(
-            command, given, densities[0], at_once, fetch_missing=common.download
-        )
-        show(results, settings.folder)
-        rank_zero_only(show_bisection)(found)
-        return
-    if at_once != 1:
-        raise SettingError("--at-once is for --bisect; prunus sweep does many runs side by side")
-    settings, task = resolve(command, given, fetch_missing=common.download)
-    show(execute(settings, task), settings.folder)
+    with trusting(*names):
+        if bisect:
+            if not densities or len(densities) != 1:
+                raise SettingError("--bisect needs one --target-density to find")
+            found, settings, results = _bisect(
+                command, given, densities[0], at_once, fetch_missing=common.download
+            )
+            show(results, settings.folder)
+            rank_zero_only(show_bisection)(found)
+            return
+        if at_once != 1:
+            raise SettingError(
+                "--at-once is for --bisect; prunus sweep does many runs side by side"
+            )
+        settings, task = resolve(command, given, fetch_missing=common.download)
+        show(execute(settings, task), settings.folder)
+
+
+def _settings(
+    common: Common, own: Mapping[str, Any], densities: Sequence[float] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """What the file and the flags say together, and the names of code to trust in it."""
+    from prunus.runs.settings_file import merge, only_given, overrides, read_settings
+
+    wanted: dict[str, Any] = {}
+    if densities:
+        value = densities[0] if len(densities) == 1 else list(densities)
+        wanted = {"method": {"target_density": value}}
+    typed = merge(only_given(_as_settings(common)), only_given(own), wanted, overrides(common.set_))
+    method = typed.get("method", {})
+    named = (typed.get("task"), method.get("name") if isinstance(method, Mapping) else method)
+    names = [name for name in named if isinstance(name, str)]
+    if common.config is None:
+        return typed, names
+    file = read_settings(common.config)
+    left = {n: v for n, v in file.items() if n not in typed or isinstance(typed[n], Mapping)}
+    return merge(file, typed), names + trusted_in(common.config, left, trust=common.trust)
 
 
 def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:

@@ -65,6 +65,13 @@ class RunSettings(Schema):
         return task.recipe
 
 
+class DataOfRun(Schema, extra="ignore"):
+    """What a run's settings, of any command, say about its data."""
+
+    data: DataOptions = DataOptions()
+    data_root: Folder = Path("data")
+
+
 class TrainSettings(RunSettings):
     """Train the dense network."""
 
