@@ -12,9 +12,11 @@ from prunus import METHODS, Manifest, Mask, SettingError, Ticket, TicketError
 from prunus.runs import execute, resolve
 from prunus.runs.execution import Execution
 from prunus.runs.results import read_epochs, read_results
+from prunus.tasks import load_task
 from prunus.tasks.networks import build_network
 from prunus.tickets import transfer
 from prunus.training import Trainer
+from prunus.training.checkpoint import CheckpointError
 from prunus.training.folder_lock import BusyError, FolderLock
 from prunus.training.health import DivergedError
 from support.interruption import with_plug_pulled
@@ -315,6 +317,22 @@ def test_masks_cannot_be_compared_without_validation_images(perform):
     with pytest.raises(SettingError, match="method l0 compares masks on validation data"):
         perform("search", method={"name": "l0"}, rounds=1, data=data)
     perform("search", method={"name": "l0", "samples": 1}, rounds=1, data=data)
+
+
+def test_a_checkpoint_without_the_results_before_it(settle, monkeypatch):
+    settings, task = settle("search", **SEARCH, checkpoint_every=1)
+    with_plug_pulled(monkeypatch, 11, lambda: execute(settings, task))
+    (settings.folder / "results.json").unlink()
+    with pytest.raises(SettingError, match=r"results\.json lacks what the first 1 stages"):
+        execute(settings, task)
+
+
+def test_a_checkpoint_of_another_network(settle, monkeypatch):
+    settings, task = settle("train", checkpoint_every=1)
+    with_plug_pulled(monkeypatch, 3, lambda: execute(settings, task))
+    other = load_task("digits/mlp", options=settings.data)
+    with pytest.raises(CheckpointError, match="does not fit its network"):
+        execute(settings, other)
 
 
 def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeypatch, trust):
