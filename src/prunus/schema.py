@@ -65,7 +65,7 @@ def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) 
         e["msg"].removeprefix("Value error, ") for e in errors if _path(schema, e["loc"]) == path
     ]
     reason = "; or: ".join(dict.fromkeys(same))
-    given = "" if first["type"] == "value_error" else f"={first['input']!r}"
+    given = "" if first["type"] == "value_error" else f"={first['input']!r:.200}"
     return SettingError(f"{name}{given}: {reason}" if name else reason)
 
 

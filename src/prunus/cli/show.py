@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prunus.runs.results import RunResults, StageResult
 from prunus.sweeps.bisection import Bisection
-from prunus.tables import percent, text_table
+from prunus.tables import percent, printable, text_table
 
 
 def show_results(results: RunResults, folder: Path) -> None:
@@ -31,7 +31,7 @@ def show_results(results: RunResults, folder: Path) -> None:
     ]
     print(f"\n{text_table(header, rows)}")
     if results.control:
-        print(f"\nA control ({results.control}), not the ticket itself.")
+        print(f"\nA control ({printable(results.control)}), not the ticket itself.")
     if results.epochs_before:
         before, after = results.epochs_before, results.stages[-1].epochs
         print(
@@ -41,7 +41,7 @@ def show_results(results: RunResults, folder: Path) -> None:
     if results.not_transferred:
         print("\nNot transferred, and so trained from random values:")
         for name, why in results.not_transferred.items():
-            print(f"  {name} ({why})")
+            print(printable(f"  {name} ({why})"))
     print(f"\nRun: {folder}")
 
 
