@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from prunus.runs.results import RunResults, StageResult
@@ -10,8 +11,11 @@ from prunus.sweeps.bisection import Bisection
 from prunus.tables import percent, printable, text_table
 
 
-def show_results(results: RunResults, folder: Path) -> None:
-    """The stages as a table, and what else there is to know about the run."""
+def show_results(results: RunResults, folder: Path, *, finished: datetime | None = None) -> None:
+    """The stages as a table, and what else there is to know about the run.
+
+    `finished`: when, if it was before this command.
+    """
     several = len(results.metrics) > 1
     names = [
         f"{split} {metric.name}" if several else split
@@ -42,6 +46,8 @@ def show_results(results: RunResults, folder: Path) -> None:
         print("\nNot transferred, and so trained from random values:")
         for name, why in results.not_transferred.items():
             print(printable(f"  {name} ({why})"))
+    if finished is not None:
+        print(f"\nFinished on {finished:%Y-%m-%d at %H:%M}, not now: --fresh does it again.")
     print(f"\nRun: {folder}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -131,6 +132,14 @@ def read_results(folder: Path) -> RunResults | None:
             f"{path} is damaged: {error}. Move its folder away, and the same command does the run "
             "again"
         ) from error
+
+
+def finished_at(folder: Path) -> datetime | None:
+    """When the run in a folder was finished; None if it is not."""
+    results = read_results(folder)
+    if results is None or not results.finished:
+        return None
+    return datetime.fromtimestamp((folder / RESULTS).stat().st_mtime)
 
 
 def parse_results(content: Mapping[str, Any]) -> RunResults:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from prunus.errors import PrunusError, SettingError
-from prunus.lookup import trusting
+from prunus.lookup import source_hash, trusting
 from prunus.runs.results import METRICS, RunResults
 from prunus.runs.settings import COMMANDS, RunSettings
 from prunus.runs.stages import execute
@@ -77,6 +77,11 @@ def _task(settings: RunSettings) -> Task:
         raise SettingError(
             f"the data of {settings.task} in {settings.data_root} are not those that the run was "
             "planned with: give all workers the same data"
+        )
+    if source_hash(settings.names) != settings.code_fingerprint:
+        raise SettingError(
+            f"the code of {' and '.join(settings.names)} is not the one that the run was planned "
+            "with: give all workers the same code, and start them again after a change"
         )
     return task
 
