@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def cli(prunus_command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """`prunus_command` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return prunus_command
+
+
+@pytest.fixture
+def trust() -> Iterator[Callable[..., None]]:
+    """Trusts names of code until the test is over."""
+    from prunus import trusting
+
+    with ExitStack() as stack:
+        yield lambda *names: stack.enter_context(trusting(*names))
 
 
 @pytest.fixture

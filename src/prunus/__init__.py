@@ -13,6 +13,7 @@ from prunus.errors import (
     TicketError,
 )
 from prunus.gates import hard, remove, strip
+from prunus.lookup import trusting
 from prunus.masks import LayerDensity, Mask
 from prunus.methods import METHODS, LayerStatistics, Method, Statistics, find_method
 from prunus.methods.builtin import *  # noqa: F403 (whatever is built in)
@@ -51,6 +52,7 @@ __all__ = [
     "hard",
     "remove",
     "strip",
+    "trusting",
 ]
 __all__ += [method.__name__ for method in METHODS.values()]
 

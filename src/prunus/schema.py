@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Self, get_args
+from typing import Any, Self, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -65,7 +65,7 @@ def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) 
         e["msg"].removeprefix("Value error, ") for e in errors if _path(schema, e["loc"]) == path
     ]
     reason = "; or: ".join(dict.fromkeys(same))
-    given = "" if first["type"] == "value_error" else f"={first['input']!r}"
+    given = "" if first["type"] == "value_error" else f"={first['input']!r:.200}"
     return SettingError(f"{name}{given}: {reason}" if name else reason)
 
 
@@ -86,7 +86,7 @@ def _below(schema: Any, path: Sequence[str]) -> Any:
     for part in path:
         if part.isdigit():
             continue
-        annotation = schema.model_fields[part].annotation
+        annotation = get_type_hints(schema)[part]
         schema = next((t for t in (annotation, *get_args(annotation)) if _names(t)), None)
     return schema
 

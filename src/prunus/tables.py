@@ -9,7 +9,7 @@ def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], left: Container[int] = (0,)
 ) -> str:
     """Columns as wide as their content, aligned to the right but for those in `left`."""
-    lines = [list(header), *map(list, rows)]
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
 
     def render(line: Sequence[str]) -> str:
@@ -20,6 +20,14 @@ def text_table(
         return "  ".join(cells).rstrip()
 
     return "\n".join(map(render, lines))
+
+
+def printable(text: str) -> str:
+    """Text on one line, with whatever would move the cursor, colour or hide something spelled out.
+
+    For names that come from a file: anybody may have written it.
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def percent(fraction: float, digits: int = 2) -> str:

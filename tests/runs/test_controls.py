@@ -128,7 +128,7 @@ def test_a_dense_network_has_no_controls():
         control_of(dense, "reinit", seed=0, fresh=network(0))
 
 
-def test_controls_on_another_task(settle, perform, ticket, tmp_path, monkeypatch):
+def test_controls_on_another_task(settle, perform, ticket, tmp_path, monkeypatch, trust):
     (tmp_path / "other_digits.py").write_text(
         "from dataclasses import replace\n"
         "from prunus.tasks import load_task\n"
@@ -137,6 +137,7 @@ def test_controls_on_another_task(settle, perform, ticket, tmp_path, monkeypatch
     )
     monkeypatch.chdir(tmp_path)
     given = {"ticket": str(ticket), "task": "other_digits:task"}
+    trust(given["task"])
     results, _ = perform("retrain", **given, control="reinit")
     assert results.control == "reinit"
     assert set(results.not_transferred) == {"15.weight", "15.bias"}

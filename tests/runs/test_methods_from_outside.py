@@ -52,7 +52,8 @@ def test_a_search(mine, tmp_path: Path):
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_plan_of_a_sweep(tmp_path: Path):
+def test_a_plan_of_a_sweep(tmp_path: Path, trust):
+    trust("mine:Smallest")
     recipe = Experiment.parse(
         {
             "name": "outside",
@@ -68,7 +69,8 @@ def test_a_plan_of_a_sweep(tmp_path: Path):
 
 @pytest.mark.usefixtures("mine")
 def test_in_the_library():
-    assert prunus.find_method("mine:Smallest").__name__ == "Smallest"
+    with prunus.trusting("mine:Smallest"):
+        assert prunus.find_method("mine:Smallest").__name__ == "Smallest"
     assert prunus.find_method("cs") is prunus.ContinuousSparsification
 
 
@@ -85,6 +87,7 @@ def test_in_the_library():
         (":Method", "is not of the form 'package.module:class'"),
     ],
 )
-def test_errors(name, message):
+def test_errors(name, message, trust):
+    trust(name)
     with pytest.raises(prunus.SettingError, match=message):
         resolve("search", {"task": "digits/digits_convnet", "method": name})

@@ -95,11 +95,21 @@ def test_an_older_file(tmp_path):
     assert epoch.stage == "round 1" and epoch.validation == {"accuracy": 0.13}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"command": 3}', '{"version": 9}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", '{"command": 3}', '{"version": 9}', '{"stages": 3}', '{"stages": [3]}'),
+        "[" * 100_000,
+        "\xff",
+    ],
+)
 def test_a_damaged_file_is_named(tmp_path, text):
-    (tmp_path / "results.json").write_text(text)
-    with pytest.raises(SettingError, match=r"results\.json"):
+    (tmp_path / "results.json").write_text(text, "latin-1")
+    with pytest.raises(SettingError, match=r"results\.json is damaged: .*the same command"):
         read_results(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text(f"{text}\n", "latin-1")
+    with pytest.raises(SettingError, match=r"metrics\.jsonl is damaged"):
+        read_epochs(tmp_path)
 
 
 def test_a_line_and_its_numbers():

@@ -250,7 +250,7 @@ def test_bad_files(tmp_path, content, message):
 # Tasks of the user
 
 
-def test_tasks_by_function(tmp_path, monkeypatch):
+def test_tasks_by_function(tmp_path, monkeypatch, trust):
     (tmp_path / "mine_for_settings.py").write_text(
         "def nothing(root, options): return 3\ndef strange(x): pass\nnumber = 4\n"
     )
@@ -261,16 +261,18 @@ def test_tasks_by_function(tmp_path, monkeypatch):
         "mine_for_settings:number": "no function in module",
         "not_mine:f": "cannot import 'not_mine'",
     }.items():
+        trust(name)
         with pytest.raises(SettingError, match=message):
             resolve("train", {"task": name})
 
 
-def test_networks_by_function(settle, tmp_path, monkeypatch):
+def test_networks_by_function(settle, tmp_path, monkeypatch, trust):
     (tmp_path / "my_networks.py").write_text(
         "from torch import nn\n"
         "def linear(*, num_classes, image_size, channels):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(channels*image_size**2, num_classes))\n"
     )
     monkeypatch.chdir(tmp_path)
+    trust("digits/my_networks:linear")
     _, task = settle("train", task="digits/my_networks:linear")
     assert task.build()[1].in_features == 64

@@ -12,9 +12,11 @@ from prunus import METHODS, Manifest, Mask, SettingError, Ticket, TicketError
 from prunus.runs import execute, resolve
 from prunus.runs.execution import Execution
 from prunus.runs.results import read_epochs, read_results
+from prunus.tasks import load_task
 from prunus.tasks.networks import build_network
 from prunus.tickets import transfer
 from prunus.training import Trainer
+from prunus.training.checkpoint import CheckpointError
 from prunus.training.folder_lock import BusyError, FolderLock
 from prunus.training.health import DivergedError
 from support.interruption import with_plug_pulled
@@ -154,7 +156,7 @@ def test_rewind_epoch_after_the_end(perform):
         perform("search", rewind_epoch=3)
 
 
-def test_retrain_on_another_task_makes_a_new_classifier(perform, tmp_path, monkeypatch):
+def test_retrain_on_another_task_makes_a_new_classifier(perform, tmp_path, monkeypatch, trust):
     found, folder = perform("search", **SEARCH)
     path = folder / found.stages[-1].ticket
     (tmp_path / "odd_digits.py").write_text(
@@ -164,6 +166,7 @@ def test_retrain_on_another_task_makes_a_new_classifier(perform, tmp_path, monke
         "    return replace(load_task('digits/digits_convnet', root, options), name='odd')\n"
     )
     monkeypatch.chdir(tmp_path)
+    trust("odd_digits:task")
     results, _ = perform("retrain", ticket=str(path), task="odd_digits:task")
     assert results.not_transferred == {"15.weight": "classifier", "15.bias": "classifier"}
     assert results.stages[0].density == found.stages[-1].density
@@ -316,7 +319,23 @@ def test_masks_cannot_be_compared_without_validation_images(perform):
     perform("search", method={"name": "l0", "samples": 1}, rounds=1, data=data)
 
 
-def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeypatch):
+def test_a_checkpoint_without_the_results_before_it(settle, monkeypatch):
+    settings, task = settle("search", **SEARCH, checkpoint_every=1)
+    with_plug_pulled(monkeypatch, 11, lambda: execute(settings, task))
+    (settings.folder / "results.json").unlink()
+    with pytest.raises(SettingError, match=r"results\.json lacks what the first 1 stages"):
+        execute(settings, task)
+
+
+def test_a_checkpoint_of_another_network(settle, monkeypatch):
+    settings, task = settle("train", checkpoint_every=1)
+    with_plug_pulled(monkeypatch, 3, lambda: execute(settings, task))
+    other = load_task("digits/mlp", options=settings.data)
+    with pytest.raises(CheckpointError, match="does not fit its network"):
+        execute(settings, other)
+
+
+def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeypatch, trust):
     (tmp_path / "dropping.py").write_text(
         "from torch import nn\n"
         "def network(*, num_classes, image_size, channels):\n"
@@ -324,6 +343,7 @@ def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeyp
     )
     monkeypatch.chdir(tmp_path)
     given = {"task": "digits/dropping:network", "checkpoint_every": 1}
+    trust(given["task"])
     settings, task = settle("train", **given)
     whole, _ = settle("train", **given, out=str(tmp_path / "whole"))
     assert execute(whole, task)

@@ -63,7 +63,7 @@ def test_again_and_with_one_more_value(done):
     plan = make_plan(more, folder)
     assert sum(run.status == "finished" for run in survey(plan, {})) == 12
     run_sweep(more, folder, executor)
-    commands = [given["command"] for given, _ in executor.calls]
+    commands = [given["command"] for given, *_ in executor.calls]
     assert commands == ["search", "retrain", "retrain"]
     after = content(folder)
     assert before.items() < after.items()
@@ -71,7 +71,8 @@ def test_again_and_with_one_more_value(done):
     assert all(run.status == "finished" for run in survey(plan, {}))
 
 
-def test_rates_transfer_and_shared_runs(tmp_path, monkeypatch):
+def test_rates_transfer_and_shared_runs(tmp_path, monkeypatch, trust):
+    trust("parity_for_sweeps:task")
     monkeypatch.chdir(tmp_path)
     Path("parity_for_sweeps.py").write_text(
         "from dataclasses import replace\n"
@@ -121,7 +122,7 @@ def test_one_subnetwork_fine_tuned_and_retrained(tmp_path):
 
 
 @pytest.fixture
-def breakable(tmp_path, monkeypatch):
+def breakable(tmp_path, monkeypatch, trust):
     """A task that fails to build its network while a file is there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -138,6 +139,7 @@ def breakable(tmp_path, monkeypatch):
         "    return replace(whole, build=build)\n"
     )
     Path("broken").touch()
+    trust(BROKEN)
     return tmp_path / "sweep"
 
 

@@ -1,4 +1,5 @@
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -119,7 +120,8 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_function_of_the_user(user_module: ModuleType) -> None:
+def test_function_of_the_user(user_module: ModuleType, trust: Callable[..., None]) -> None:
+    trust("user_networks:tiny")
     user_module.tiny = lambda *, num_classes, image_size, channels: nn.Linear(
         channels * image_size, num_classes
     )
@@ -128,7 +130,11 @@ def test_function_of_the_user(user_module: ModuleType) -> None:
     assert (network.in_features, network.out_features) == (96, 10)
 
 
-def test_function_of_the_user_that_cannot_be_used(user_module: ModuleType) -> None:
+def test_function_of_the_user_that_cannot_be_used(
+    user_module: ModuleType, trust: Callable[..., None]
+) -> None:
+    trust(*(f"user_networks:{name}" for name in ("positional", "number", "nummber")))
+    trust("no_such_package:f", ":f")
     user_module.positional = lambda num_classes: nn.Linear(1, num_classes)
     user_module.number = lambda **_: 3
     with pytest.raises(SettingError, match="must take the keywords num_classes, image_size"):

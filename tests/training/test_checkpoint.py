@@ -1,5 +1,7 @@
 """Checkpoints: whole or refused; and the metrics beside them."""
 
+import hashlib
+import io
 import random
 import warnings
 
@@ -42,6 +44,62 @@ def test_no_good_checkpoint_left(tmp_path):
     checkpoints.save({}, 0, 1).write_bytes(b"")
     with pytest.warns(PrunusWarning):
         assert checkpoints.latest() is None
+
+
+def test_new_checkpoints_stay_beside_damaged_ones_of_later_steps(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (100, 200):
+        checkpoints.save({"step": step}, 0, step).write_bytes(b"damaged")
+    with pytest.warns(PrunusWarning) as warned:
+        assert checkpoints.latest() is None
+    assert [str(warning.message).partition("; ")[2] for warning in warned] == [
+        "using the one before it",
+        "starting again",
+    ]
+    for step in (1, 2, 3):
+        assert checkpoints.save({"step": step}, 0, step).exists()
+    assert checkpoints.latest() == {"step": 3}
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        *("000-000000002.pt", "000-000000003.pt"),
+        *("000-000000100.pt.unusable", "000-000000200.pt.unusable"),
+    ]
+
+
+def with_checksum(data: bytes) -> bytes:
+    start, _ = encode({})
+    return start[: -hashlib.sha256().digest_size] + hashlib.sha256(data).digest() + data
+
+
+def saved(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+class Code:
+    def __reduce__(self):
+        return print, ("run",)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"garbage", "something else than tensors"),
+        (b"", "something else than tensors"),
+        (saved({"step": Code()}), "something else than tensors"),
+        (saved([1, 2]), "holds a list"),
+        (saved({"other": 1}), "lacks step"),
+        (saved({"step": 1, "run": "another-run"}), "of another run, 'another-run'"),
+    ],
+)
+def test_a_valid_checksum_over_something_else(tmp_path, capsys, data, message):
+    checkpoints = Checkpoints(tmp_path, "this-run")
+    checkpoints.save({"step": 1}, 0, 1)
+    (tmp_path / "000-000000002.pt").write_bytes(with_checksum(data))
+    with pytest.warns(PrunusWarning, match=f"{message}.*using the one before it"):
+        assert checkpoints.latest(needs=["step"]) == {"step": 1}
+    assert capsys.readouterr().out == ""
 
 
 def test_leftovers_of_a_killed_write_go(tmp_path):

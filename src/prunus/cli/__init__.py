@@ -16,6 +16,7 @@ from prunus.cli.report import report
 from prunus.cli.reproduce import reproduce
 from prunus.cli.sweep import sweep
 from prunus.errors import PrunusError, PrunusWarning
+from prunus.tables import printable
 from prunus.version import __version__
 
 app = App(
@@ -46,7 +47,7 @@ def inspect(ticket: Path) -> None:
     content = Ticket.load(ticket)
     for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
         text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
-        print(f"{name.replace('_', ' '):<14}{text}")
+        print(f"{name.replace('_', ' '):<14}{printable(str(text))}")
     print(f"\n{content.mask if content.mask else 'No mask: a dense network.'}")
 
 
@@ -56,11 +57,17 @@ def main() -> None:
     try:
         app(sys.argv[1:])
     except PrunusError as error:
-        print(f"prunus: {error}", file=sys.stderr)
+        _say(f"prunus: {error}")
         sys.exit(getattr(error, "status", 2))
     except KeyboardInterrupt:
         print("prunus: interrupted; the same command resumes", file=sys.stderr)
         sys.exit(130)
+
+
+def _say(message: str) -> None:
+    """To the person. Parts may come from a file: they add no escape codes and no lines of ours."""
+    first, *more = map(printable, message.splitlines())
+    print(first, *(f"  {line.strip()}" for line in more), sep="\n", file=sys.stderr)
 
 
 def _show_warning(
@@ -72,7 +79,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     if issubclass(category, PrunusWarning):
-        print(f"prunus: warning: {message}", file=sys.stderr)
+        _say(f"prunus: warning: {message}")
     else:
         print(
             warnings.formatwarning(message, category, filename, lineno, line),

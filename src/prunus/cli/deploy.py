@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prunus.cli.options import Flag
+from prunus.cli.trust import inside
 from prunus.errors import SettingError
+from prunus.lookup import trusting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,9 +104,9 @@ def _find(
     place: Path, task: str | None, data: Path | None, *, download: bool = False
 ) -> _TrainedNetwork:
     """The trained network in a ticket file, or the last one of a run folder."""
+    from prunus.runs.settings import DataOfRun
     from prunus.runs.settings_file import read_settings
     from prunus.tasks import load_task
-    from prunus.tasks.data import DataOptions
     from prunus.tickets.ticket import Ticket
 
     path = _last_ticket(place) if place.is_dir() else place
@@ -119,10 +121,14 @@ def _find(
         raise SettingError(f"{path} does not say which task it is for: give --task")
     # The run that wrote the ticket, if it still lies in its folder.
     file = path.resolve().parent.parent / "settings.yaml"
-    settings = read_settings(file) if file.exists() else {}
-    options = DataOptions(**settings.get("data", {}))
-    root = data or Path(settings.get("data_root", "data"))
-    return _TrainedNetwork(path, ticket, load_task(name, root, options, fetch_missing=download))
+    run = DataOfRun.parse(read_settings(file) if file.exists() else {})
+    if data is None and not inside(run.data_root):
+        raise SettingError(
+            f"{file}: data_root={str(run.data_root)!r} leads out of the current folder: give --data"
+        )
+    with trusting(task or ""):
+        loaded = load_task(name, data or run.data_root, run.data, fetch_missing=download)
+    return _TrainedNetwork(path, ticket, loaded)
 
 
 def _last_ticket(folder: Path) -> Path:
@@ -133,6 +139,8 @@ def _last_ticket(folder: Path) -> Path:
         raise SettingError(f"{folder} is not the folder of a run: it has no results.json")
     for stage in reversed(results.stages):
         if stage.ticket:
+            if not inside(stage.ticket, folder):
+                raise SettingError(f"{folder}: the ticket {stage.ticket!r} is in another folder")
             return folder / stage.ticket
     raise SettingError(f"the run in {folder} has not finished a network yet: resume it first")
 

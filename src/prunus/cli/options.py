@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RunOptions:
+    """Flags of every run. A flag wins over `--config`, and `--set` over both."""
+
+    task: str | None = None
+    "DATA/NETWORK, such as digits/digits_convnet or cifar10/resnet20; or package.module:function."
+    recipe: str | None = None
+    "Recipe of optimisation by name: tickets, tickets-vgg, pruning, conv6, imagenet, digits."
+    epochs: int | None = None
+    "Epochs (of a round); the recipe's learning-rate drops move in proportion."
+    batch_size: int | None = None
+    "Images in one step, on all devices together."
+    seed: int | None = None
+    "Decides the initial weights and the order of the images."
+    data: Path | None = None
+    "Folder with the data sets (default: data)."
+    download: Flag = False
+    "Fetch missing data from its official place."
+    out: Path | None = None
+    "Folder for run folders (default: runs)."
+    devices: int | None = None
+    "Processes that train together, each with a GPU if there are any."
+    workers: int | None = None
+    "Processes that decode images, for each device."
+    track: Annotated[list[str] | None, Parameter(negative="")] = None
+    "Also send metrics to tensorboard, mlflow or wandb."
+    config: Path | None = None
+    "YAML file of settings; every run writes its own as settings.yaml."
+    trust: Flag = False
+    "Let the file of --config name code to import, and paths outside the current folder."
+    fresh: Flag = False
+    "Do the run again from the beginning, even if it is finished; the old one is kept elsewhere."
+    set_: Annotated[list[str], Parameter(name="--set", negative="")] = field(default_factory=list)
+    "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
 
 
 @Parameter(name="*")

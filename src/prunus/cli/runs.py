@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from prunus.cli.options import Flag
+from prunus.cli.options import Flag, RunOptions
+from prunus.cli.trust import trusted_in
 from prunus.errors import SettingError
+from prunus.lookup import trusting
 
 if TYPE_CHECKING:
     from prunus.runs.results import RunResults
@@ -18,40 +20,7 @@ if TYPE_CHECKING:
     from prunus.sweeps import Bisection
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Common:
-    """Flags of every run. A flag wins over `--config`, and `--set` over both."""
-
-    task: str | None = None
-    "DATA/NETWORK, such as digits/digits_convnet or cifar10/resnet20; or package.module:function."
-    recipe: str | None = None
-    "Recipe of optimisation by name: tickets, tickets-vgg, pruning, conv6, imagenet, digits."
-    epochs: int | None = None
-    "Epochs (of a round); the recipe's learning-rate drops move in proportion."
-    batch_size: int | None = None
-    "Images in one step, on all devices together."
-    seed: int | None = None
-    "Decides the initial weights and the order of the images."
-    data: Path | None = None
-    "Folder with the data sets (default: data)."
-    download: Flag = False
-    "Fetch missing data from its official place."
-    out: Path | None = None
-    "Folder for run folders (default: runs)."
-    devices: int | None = None
-    "Processes that train together, each with a GPU if there are any."
-    workers: int | None = None
-    "Processes that decode images, for each device."
-    track: Annotated[list[str] | None, Parameter(negative="")] = None
-    "Also send metrics to tensorboard, mlflow or wandb."
-    config: Path | None = None
-    "YAML file of settings; every run writes its own as settings.yaml."
-    set_: Annotated[list[str], Parameter(name="--set", negative="")] = field(default_factory=list)
-    "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
-
-
-def train(*, common: Common = Common()) -> None:  # noqa: B008 (frozen)
+def train(*, common: RunOptions = RunOptions()) -> None:  # noqa: B008 (frozen)
     """Train the dense network of a task: the baseline.
 
     The same command resumes after an interruption, and shows the results once it is done.
@@ -61,7 +30,7 @@ def train(*, common: Common = Common()) -> None:  # noqa: B008 (frozen)
 
 def search(
     *,
-    common: Common = Common(),  # noqa: B008
+    common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
@@ -112,7 +81,7 @@ def search(
 
 def prune(
     *,
-    common: Common = Common(),  # noqa: B008
+    common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
     mask_init: float | None = None,
     target_density: float | None = None,
@@ -142,7 +111,7 @@ def prune(
 def retrain(
     ticket: Path,
     *,
-    common: Common = Common(),  # noqa: B008
+    common: RunOptions = RunOptions(),  # noqa: B008
     control: Literal["reinit", "shuffled", "random"] | None = None,
 ) -> None:
     """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
@@ -165,7 +134,7 @@ def retrain(
 
 def _run(
     command: str,
-    common: Common,
+    common: RunOptions,
     own: Mapping[str, Any] | None = None,
     densities: Sequence[float] | None = None,
     *,
@@ -176,35 +145,71 @@ def _run(
 
     from prunus.cli.show import show_bisection, show_results
     from prunus.runs import execute, resolve
-    from prunus.runs.settings_file import merge, only_given, overrides, read_settings
+    from prunus.runs.results import finished_at
 
-    wanted: dict[str, Any] = {}
-    if densities and not bisect:
-        value = densities[0] if len(densities) == 1 else list(densities)
-        wanted = {"method": {"target_density": value}}
-    given = merge(
-        read_settings(common.config) if common.config else {},
-        only_given(_as_settings(common)),
-        only_given(own or {}),
-        wanted,
-        overrides(common.set_),
-    )
+    given, names = _settings(common, own or {}, None if bisect else densities)
     if command == "search":
         _complete_rounds(given, bisect=bisect)
     show = rank_zero_only(show_results)
-    if bisect:
-        if not densities or len(densities) != 1:
-            raise SettingError("--bisect needs one --target-density to find")
-        found, settings, results = _bisect(
-            command, given, densities[0], at_once, fetch_missing=common.download
-        )
-        show(results, settings.folder)
-        rank_zero_only(show_bisection)(found)
+    with trusting(*names):
+        if bisect:
+            if common.fresh:
+                raise SettingError("--fresh does one run again: leave out --bisect, or use --out")
+            if not densities or len(densities) != 1:
+                raise SettingError("--bisect needs one --target-density to find")
+            found, settings, results = _bisect(
+                command, given, densities[0], at_once, fetch_missing=common.download
+            )
+            show(results, settings.folder)
+            rank_zero_only(show_bisection)(found)
+            return
+        if at_once != 1:
+            raise SettingError(
+                "--at-once is for --bisect; prunus sweep does many runs side by side"
+            )
+        settings, task = resolve(command, given, fetch_missing=common.download)
+        if common.fresh:
+            rank_zero_only(_move_away)(settings.folder)
+        before = finished_at(settings.folder)
+        show(execute(settings, task), settings.folder, finished=before)
+
+
+def _move_away(folder: Path) -> None:
+    """Keep the run in a folder, if there is one, where neither it nor a report finds it."""
+    from prunus.training.folder_lock import FolderLock
+
+    if not folder.exists():
         return
-    if at_once != 1:
-        raise SettingError("--at-once is for --bisect; prunus sweep does many runs side by side")
-    settings, task = resolve(command, given, fetch_missing=common.download)
-    show(execute(settings, task), settings.folder)
+    lock = FolderLock(folder)
+    lock.acquire()
+    try:
+        place = Path(f"{folder.parent}-old") / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        folder.rename(place)
+    finally:
+        lock.release()
+    print(f"The run before is now {place}.")
+
+
+def _settings(
+    common: RunOptions, own: Mapping[str, Any], densities: Sequence[float] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """What the file and the flags say together, and the names of code to trust in it."""
+    from prunus.runs.settings_file import merge, only_given, overrides, read_settings
+
+    wanted: dict[str, Any] = {}
+    if densities:
+        value = densities[0] if len(densities) == 1 else list(densities)
+        wanted = {"method": {"target_density": value}}
+    typed = merge(only_given(_as_settings(common)), only_given(own), wanted, overrides(common.set_))
+    method = typed.get("method", {})
+    named = (typed.get("task"), method.get("name") if isinstance(method, Mapping) else method)
+    names = [name for name in named if isinstance(name, str)]
+    if common.config is None:
+        return typed, names
+    file = read_settings(common.config)
+    left = {n: v for n, v in file.items() if n not in typed or isinstance(typed[n], Mapping)}
+    return merge(file, typed), names + trusted_in(common.config, left, trust=common.trust)
 
 
 def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
@@ -245,7 +250,7 @@ def _bisect(
         )
 
 
-def _as_settings(common: Common) -> dict[str, Any]:
+def _as_settings(common: RunOptions) -> dict[str, Any]:
     return {
         "task": common.task,
         "seed": common.seed,

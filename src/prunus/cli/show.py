@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from prunus.runs.results import RunResults, StageResult
 from prunus.sweeps.bisection import Bisection
-from prunus.tables import percent, text_table
+from prunus.tables import percent, printable, text_table
 
 
-def show_results(results: RunResults, folder: Path) -> None:
-    """The stages as a table, and what else there is to know about the run."""
+def show_results(results: RunResults, folder: Path, *, finished: datetime | None = None) -> None:
+    """The stages as a table, and what else there is to know about the run.
+
+    `finished`: when, if it was before this command.
+    """
     several = len(results.metrics) > 1
     names = [
         f"{split} {metric.name}" if several else split
@@ -31,7 +35,7 @@ def show_results(results: RunResults, folder: Path) -> None:
     ]
     print(f"\n{text_table(header, rows)}")
     if results.control:
-        print(f"\nA control ({results.control}), not the ticket itself.")
+        print(f"\nA control ({printable(results.control)}), not the ticket itself.")
     if results.epochs_before:
         before, after = results.epochs_before, results.stages[-1].epochs
         print(
@@ -41,7 +45,9 @@ def show_results(results: RunResults, folder: Path) -> None:
     if results.not_transferred:
         print("\nNot transferred, and so trained from random values:")
         for name, why in results.not_transferred.items():
-            print(f"  {name} ({why})")
+            print(printable(f"  {name} ({why})"))
+    if finished is not None:
+        print(f"\nFinished on {finished:%Y-%m-%d at %H:%M}, not now: --fresh does it again.")
     print(f"\nRun: {folder}")
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prunus.cli.options import SweepOptions
+from prunus.cli.options import Flag, SweepOptions
+from prunus.cli.trust import trusted_in
 from prunus.errors import PrunusError, SettingError
+from prunus.lookup import trusting
 
 if TYPE_CHECKING:
     from prunus.sweeps import Experiment, RunState
@@ -23,6 +25,7 @@ def sweep(
     experiment: Path,
     *,
     scale: str | None = None,
+    trust: Flag = False,
     options: SweepOptions = SweepOptions(),  # noqa: B008 (frozen)
 ) -> None:
     """Do all runs that an experiment describes, side by side.
@@ -36,13 +39,17 @@ def sweep(
         A YAML file (see docs/sweeps.md), or the name of one that comes with Prunus: comparison, ...
     scale
         One of the experiment's scales: smoke, cpu, paper, ...
+    trust
+        Let the file name code to import, and paths outside the current folder.
     """
     from prunus.sweeps.experiment import experiment_names, named_experiment, read_experiment
 
     ours = str(experiment) in experiment_names() and not experiment.exists()
     whole = named_experiment(str(experiment)) if ours else read_experiment(experiment)
     chosen = whole.at_scale(scale)
-    do_runs(chosen, options.out or folder_for(chosen, scale), options)
+    content = {} if ours else whole.model_dump(mode="json")
+    with trusting(*trusted_in(experiment, content, trust=trust)):
+        do_runs(chosen, options.out or folder_for(chosen, scale), options)
 
 
 def folder_for(experiment: Experiment, scale: str | None) -> Path:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from warnings import warn
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from prunus.errors import PrunusWarning, SettingError
 from prunus.runs.results import RESULTS, RunResults, parse_results
+from prunus.runs.settings_file import parse_yaml
 
 Status = Literal["pending", "running", "finished", "failed"]
 
@@ -178,10 +178,10 @@ def _content(path: Path) -> Any:
     """What a YAML or JSON file holds; `_DAMAGED`, and a warning, if it is not one."""
     try:
         text = path.read_text()
-        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        return json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except OSError as error:
         _skip(path, error.strerror or str(error))
-    except (ValueError, RecursionError, yaml.YAMLError) as error:  # bad UTF-8 is a ValueError
+    except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError
         _skip(path, str(error))
     return _DAMAGED
 

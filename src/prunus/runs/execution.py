@@ -15,6 +15,7 @@ from prunus.masks import Mask
 from prunus.methods import Evaluate, Method
 from prunus.randomness import seed_everything, seed_for
 from prunus.runs.results import (
+    RESULTS,
     EpochMetrics,
     RunResults,
     StageResult,
@@ -87,7 +88,13 @@ class Execution:
             progress=RunProgress(steps, quiet=self._quiet or not self.engine.is_main),
         )
         with self._run:
-            yield self._run.restore(model, method)
+            first = self._run.restore(model, method)
+            if first > len(self.results.stages):
+                raise SettingError(
+                    f"{self.folder / RESULTS} lacks what the first {first} stages of the run "
+                    "found. Move the folder away, and the same command does the run again"
+                )
+            yield first
 
     def train(
         self,

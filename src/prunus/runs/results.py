@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -121,15 +122,24 @@ def read_results(folder: Path) -> RunResults | None:
     """The results of a run so far; None if there are none. A damaged file is a `SettingError`."""
     path = folder / RESULTS
     try:
-        content = json.loads(path.read_text())
+        return parse_results(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise SettingError(f"cannot read the results {path}: {error}") from error
-    try:
-        return parse_results(content)
-    except SettingError as error:
-        raise SettingError(f"{path}: {error}") from error
+    except OSError as error:
+        raise SettingError(f"cannot read the results {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # a `SettingError` is a `ValueError`
+        raise SettingError(
+            f"{path} is damaged: {error}. Move its folder away, and the same command does the run "
+            "again"
+        ) from error
+
+
+def finished_at(folder: Path) -> datetime | None:
+    """When the run in a folder was finished; None if it is not."""
+    results = read_results(folder)
+    if results is None or not results.finished:
+        return None
+    return datetime.fromtimestamp((folder / RESULTS).stat().st_mtime)
 
 
 def parse_results(content: Mapping[str, Any]) -> RunResults:
@@ -137,8 +147,10 @@ def parse_results(content: Mapping[str, Any]) -> RunResults:
     if not isinstance(content, Mapping):
         raise SettingError(f"results are 'name: value' data, not {content!r:.60}")
     if "version" not in content:
-        stages = [_split_values(stage) for stage in content.get("stages", ())]
-        content = {**content, "version": VERSION, "stages": stages}
+        stages = content.get("stages", [])
+        if not isinstance(stages, list) or not all(isinstance(s, Mapping) for s in stages):
+            raise SettingError(f"the stages are not a list of 'name: value' data: {stages!r:.60}")
+        content = {**content, "version": VERSION, "stages": [_split_values(s) for s in stages]}
     return RunResults.parse(content)
 
 
@@ -146,13 +158,17 @@ def read_epochs(folder: Path) -> list[EpochMetrics]:
     """The lines of `metrics.jsonl`; a last line that is still being written is left out."""
     try:
         lines = (folder / METRICS).read_text().splitlines(keepends=True)
+        return [parse_epoch(json.loads(line)) for line in lines if line.endswith("\n")]
     except OSError:
         return []
-    return [parse_epoch(json.loads(line)) for line in lines if line.endswith("\n")]
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{folder / METRICS} is damaged: {error}") from error
 
 
 def parse_epoch(content: Mapping[str, Any]) -> EpochMetrics:
     """One line of `metrics.jsonl`, of this version or older."""
+    if not isinstance(content, Mapping):
+        raise SettingError(f"a line is 'name: value' data, not {content!r:.60}")
     if "phase" in content:
         content = {("stage" if k == "phase" else k): v for k, v in content.items()}
         content = _split_values(content)

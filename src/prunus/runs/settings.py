@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer
 
 from prunus.errors import SettingError
-from prunus.lookup import unknown
+from prunus.lookup import source_hash, unknown
 from prunus.runs.method_settings import MethodSettings, determining
 from prunus.schema import ADDED, NO_EFFECT, Schema
 from prunus.tasks import RECIPES, Recipe, Task, load_task
@@ -45,12 +45,19 @@ class RunSettings(Schema):
     data_root: Annotated[Folder, NO_EFFECT] = Path("data")
     data_fingerprint: str = ""
     """What the data themselves add to their name and options; `resolve` finds it out."""
+    code_fingerprint: Annotated[str, ADDED] = ""
+    """A hash of your own code that the task and the method name; `resolve` finds it out."""
     out: Annotated[Folder, NO_EFFECT] = Path("runs")
 
     @property
     def label(self) -> str:
         """What the run does, for the name of its folder."""
         return self.command
+
+    @property
+    def names(self) -> list[str]:
+        """Of the task and the method, which may be code."""
+        return [self.task]
 
     @property
     def folder(self) -> Path:
@@ -63,6 +70,13 @@ class RunSettings(Schema):
     def base_recipe(cls, task: Task) -> Recipe:
         """The recipe that the settings change."""
         return task.recipe
+
+
+class DataOfRun(Schema, extra="ignore"):
+    """What a run's settings, of any command, say about its data."""
+
+    data: DataOptions = DataOptions()
+    data_root: Folder = Path("data")
 
 
 class TrainSettings(RunSettings):
@@ -78,6 +92,10 @@ class _WithMethod(RunSettings):
     @property
     def label(self) -> str:
         return f"{_slug(self.method['name'])}-{self.command}"
+
+    @property
+    def names(self) -> list[str]:
+        return [self.task, self.method["name"]]
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "method": determining(self.method)}
@@ -172,6 +190,7 @@ def resolve(
     task = load(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
     found: dict[str, Any] = {
         "data_fingerprint": task.data.fingerprint,
+        "code_fingerprint": source_hash(settings.names),
         "recipe": recipe or schema.base_recipe(task).changed(**changes),
     }
     if isinstance(settings, _WithMethod) and "select" not in method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,54 @@ from prunus.errors import SettingError
 from prunus.files import write_atomically
 from prunus.schema import Schema
 
+_MOST_VALUES = 100_000
+"""In a file of settings; the largest of ours has a few hundred."""
+
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = parse_yaml(path.read_text())
     except OSError as error:
         raise SettingError(f"cannot read the settings {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise SettingError(f"{path} is not a YAML file: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise SettingError(f"{path} must hold 'name: value' lines, not {content!r:.60}")
     return content
+
+
+def parse_yaml(text: str) -> Any:
+    """The plain data in a YAML text. Whatever is wrong with it is a `ValueError`.
+
+    Aliases (`*name`) let a few hundred bytes stand for gigabytes: what they stand for is counted
+    before it is made.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        size = _size(root, {})
+        if size > _MOST_VALUES:
+            raise SettingError(f"it holds more than {_MOST_VALUES:,} values, aliases counted")
+        return loader.construct_document(root)
+    except RecursionError as error:
+        raise SettingError("it is nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise SettingError(str(error)) from error
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values a node stands for; infinitely many if it contains itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        below = (part for item in parts for part in (item if isinstance(item, tuple) else (item,)))
+        known[id(node)] = 1 + sum(_size(part, known) for part in below)
+    return known[id(node)]
 
 
 def write_settings(path: Path, settings: Schema) -> Path:
@@ -63,8 +100,8 @@ def overrides(assignments: Iterable[str]) -> dict[str, Any]:
                 f"--set {assignment}: not of the form name=value, such as recipe.epochs=8"
             )
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            value = parse_yaml(text)
+        except ValueError as error:
             raise SettingError(f"--set {assignment}: {text!r} is not a value: {error}") from error
         for name in reversed(names):
             value = {name: value}

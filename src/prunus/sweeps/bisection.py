@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prunus.errors import SettingError
+from prunus.lookup import trusted_names
 from prunus.methods.settings import DENSITY
 from prunus.runs.results import RunResults
 from prunus.runs.settings import RunSettings, resolve
@@ -148,7 +149,8 @@ def bisect_runs(
                 note(mask_init, execute(runs[mask_init], task))
             else:
                 complete = runs[mask_init].model_dump(mode="json")
-                futures[executor.submit(run_one, complete)] = mask_init
+                future = executor.submit(run_one, complete, trusted=trusted_names())
+                futures[future] = mask_init
         for future in as_completed(futures):
             note(futures[future], future.result())
         return [done[mask_init].stages[-1].density for mask_init in inits]

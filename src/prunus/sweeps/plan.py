@@ -30,6 +30,7 @@ _SET_BY_THE_SWEEP = {
     "ticket": "a row's then",
     "ticket_hash": "a row's then",
     "data_fingerprint": "the data themselves",
+    "code_fingerprint": "the code itself",
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prunus.errors import PrunusError
+from prunus.lookup import trusted_names
 from prunus.runs.results import RunResults
 from prunus.sweeps.display import Display, Watch
 from prunus.sweeps.experiment import Experiment
@@ -146,7 +147,7 @@ class Scheduler:
             return
         if folder not in self._work:
             content = settings.model_dump(mode="json")
-            future = self._executor.submit(run_one, content, self._threads)
+            future = self._executor.submit(run_one, content, self._threads, trusted_names())
             self._work[folder] = _Work(future, _started(folder))
             future.add_done_callback(lambda _: self._ended.put(folder))
         self._work[folder].runs.append(run)

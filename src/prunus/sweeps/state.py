@@ -109,7 +109,7 @@ class SweepFile:
             if content["version"] == VERSION:
                 runs = content["runs"]
                 return {run["id"]: run["error"] for run in runs if run["status"] == "failed"}
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SettingError(
                 f"{self.path} is not the state of a sweep ({error!r}): delete it, and the sweep "
                 "resumes from the runs that are there"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from prunus.errors import PrunusError, SettingError
+from prunus.lookup import source_hash, trusting
 from prunus.runs.results import METRICS, RunResults
 from prunus.runs.settings import COMMANDS, RunSettings
 from prunus.runs.stages import execute
@@ -38,14 +39,17 @@ class RunStoppedError(PrunusError, RuntimeError):
     """A run was told to stop, and wrote a checkpoint."""
 
 
-def run_one(complete: Mapping[str, Any], threads: int = 1) -> RunResults:
+def run_one(
+    complete: Mapping[str, Any], threads: int = 1, trusted: Iterable[str] = ()
+) -> RunResults:
     """Execute the run with these complete settings (plain data), or resume it.
 
     Any executor may call this in any process that has Prunus and sees the same files. `threads` are
     those of PyTorch: their number changes the last bits of results, so it is the same everywhere.
+    `trusted` are the names of code that the run may import: `prunus.lookup.trusted_names()`.
     An error is a `RunFailedError` with its cause in words.
     """
-    with _ONE_AT_A_TIME, _torch_threads(threads):
+    with _ONE_AT_A_TIME, _torch_threads(threads), trusting(*trusted):
         try:
             settings = COMMANDS[str(complete["command"])].parse(complete)
             return _execute(settings, _task(settings))
@@ -73,6 +77,11 @@ def _task(settings: RunSettings) -> Task:
         raise SettingError(
             f"the data of {settings.task} in {settings.data_root} are not those that the run was "
             "planned with: give all workers the same data"
+        )
+    if source_hash(settings.names) != settings.code_fingerprint:
+        raise SettingError(
+            f"the code of {' and '.join(settings.names)} is not the one that the run was planned "
+            "with: give all workers the same code, and start them again after a change"
         )
     return task
 

@@ -11,7 +11,7 @@ from prunus.errors import SettingError
 from prunus.lookup import import_named, unknown
 from prunus.tasks.builtin import TASKS
 from prunus.tasks.data import DATA_SETS, DataOptions, Loader, LoaderOptions, SplitName, load_data
-from prunus.tasks.networks import NETWORKS, build_network
+from prunus.tasks.networks import NETWORKS, find_network
 from prunus.tasks.recipes import RECIPES, Recipe
 from prunus.tasks.task import Task
 
@@ -27,7 +27,8 @@ def load_task(
 
     `package.module:function` names a function that takes the folder of the data and a
     `DataOptions`, and returns a `Task`; modules in the current folder are found too. In
-    `DATA/NETWORK` the network may be such a function as well: see `build_network`.
+    `DATA/NETWORK` the network may be such a function as well: see `find_network`. Functions are
+    taken only within `prunus.trusting(name)`.
     """
     data_name, slash, network = name.partition("/")
     if ":" in data_name:
@@ -41,8 +42,7 @@ def load_task(
     if name in TASKS:
         return TASKS[name](Path(root).expanduser(), options or DataOptions())
     _check_data_name(data_name)
-    if not (network in NETWORKS or {":", "/"} & set(network)):
-        raise unknown("network", network, NETWORKS)  # before the data are read
+    make = find_network(network)  # before the data are read
     data = load_data(data_name, root, options, fetch_missing=fetch_missing)
     sizes = {
         "num_classes": data.num_classes,
@@ -51,7 +51,7 @@ def load_task(
     }
 
     def build() -> nn.Module:
-        return build_network(network, **sizes)
+        return make(**sizes)
 
     return Task(name, data, build, recipe_for(data_name, network))
 

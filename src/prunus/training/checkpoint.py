@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -24,30 +24,45 @@ class CheckpointError(PrunusError, RuntimeError):
 
 
 class Checkpoints:
-    """The checkpoints in one folder, named after where in the run they were taken."""
+    """The checkpoints of one run in one folder, named after where in the run they were taken."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, run: str = "") -> None:
+        self.folder, self._run = folder, run
 
     def save(self, content: Mapping[str, Any], stage: int, step: int) -> Path:
         """Write `content` (tensors and plain data), and delete all but the last two."""
         path = self.folder / f"{stage:03d}-{step:09d}.pt"
-        write_atomically(path, *encode(content))
+        write_atomically(path, *encode({**content, "run": self._run}))
         for old in self.newest_first()[_KEPT:]:
             old.unlink()
         return path
 
-    def latest(self) -> dict[str, Any] | None:
-        """The newest that is whole; a damaged one is reported and the one before it used."""
+    def latest(self, needs: Collection[str] = ()) -> dict[str, Any] | None:
+        """The newest that is whole, of this run, and has all that it `needs`.
+
+        Others are reported and set aside under another name: if they still counted, the next ones
+        to be written could look old beside them, and be deleted.
+        """
         if self.folder.is_dir():
             for leftover in self.folder.glob(".*"):  # of a write that was killed
                 leftover.unlink()
         for path in self.newest_first():
             try:
-                return decode(path.read_bytes())
+                return self._read(path, needs)
             except (CheckpointError, OSError) as error:
-                warn(f"{path}: {error}; using the one before it", PrunusWarning, stacklevel=2)
+                aside = path.rename(path.with_name(f"{path.name}.unusable"))
+                before = "using the one before it" if self.newest_first() else "starting again"
+                warn(f"{path}: {error}. Kept as {aside.name}; {before}", PrunusWarning, 2)
         return None
+
+    def _read(self, path: Path, needs: Collection[str]) -> dict[str, Any]:
+        content = decode(path.read_bytes())
+        run = content.pop("run", self._run)  # older ones do not say
+        if run != self._run:
+            raise CheckpointError(f"this is a checkpoint of another run, {run!r:.80}")
+        if lacking := [name for name in needs if name not in content]:
+            raise CheckpointError(f"the checkpoint lacks {', '.join(lacking)}")
+        return content
 
     def newest_first(self) -> list[Path]:
         """The files, damaged or not."""
@@ -70,5 +85,10 @@ def decode(data: bytes) -> dict[str, Any]:
     saved = memoryview(data)[start:]
     if hashlib.sha256(saved).digest() != data[len(_MAGIC) : start]:
         raise CheckpointError("the checkpoint is damaged (its checksum does not match)")
-    content: dict[str, Any] = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+    try:
+        content = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
+    except Exception as error:  # content made to break us, with a checksum that fits it
+        raise CheckpointError("the checkpoint holds something else than tensors") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"the checkpoint holds a {type(content).__name__}")
     return content

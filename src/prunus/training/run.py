@@ -13,7 +13,7 @@ from torch import nn
 
 from prunus.methods import Method
 from prunus.randomness import random_state, restore_random_state
-from prunus.training.checkpoint import Checkpoints
+from prunus.training.checkpoint import CheckpointError, Checkpoints
 from prunus.training.engine import Engine
 from prunus.training.folder_lock import FolderLock
 from prunus.training.health import DivergedError, diverged, unhealthy
@@ -29,6 +29,10 @@ class Stage:
 
     number: int
     name: str
+
+
+_CONTENT = ("stage", "steps_before", "model", "method", "trainer", "random", "metrics")
+"""What a checkpoint holds."""
 
 
 class Run:
@@ -54,7 +58,7 @@ class Run:
         self.metrics = MetricsFile(folder / "metrics.jsonl")
         self.steps_before = 0
         """Training steps of the stages before this one."""
-        self._checkpoints = Checkpoints(folder / "checkpoints")
+        self._checkpoints = Checkpoints(folder / "checkpoints", folder.resolve().name)
         self._stop = StopRequests()
         self._lock = FolderLock(folder)
         self._entered = ExitStack()
@@ -66,7 +70,7 @@ class Run:
             if is_main:
                 self._lock.acquire()
                 entered.callback(self._lock.release)
-            latest = self._checkpoints.latest() if is_main else None
+            latest = self._checkpoints.latest(_CONTENT) if is_main else None
             self._checkpoint = self.engine.from_main(latest)
             entered.enter_context(self._stop)
             entered.enter_context(self.progress)
@@ -88,9 +92,15 @@ class Run:
             self.metrics.cut(checkpoint["metrics"] if checkpoint else 0)
         if checkpoint is None:
             return 0
-        model.load_state_dict(checkpoint["model"])
-        if method is not None:
-            method.load_state_dict(checkpoint["method"])
+        try:
+            model.load_state_dict(checkpoint["model"])
+            if method is not None:
+                method.load_state_dict(checkpoint["method"])
+        except Exception as error:  # whatever a file may lead to
+            raise CheckpointError(
+                f"the checkpoint in {self.folder} does not fit its network: {error}. Move the "
+                "folder away, and the same command does the run again"
+            ) from error
         stage: int = checkpoint["stage"]
         return stage
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -15,7 +16,7 @@ from prunus.tasks.networks.small import digits_convnet, lenet, mlp
 from prunus.tasks.networks.vgg import vgg16, vgg16_13, vgg16_quarter
 from prunus.tasks.networks.vit import vit
 
-__all__ = ["NETWORKS", "build_network", "cifar_resnet"]
+__all__ = ["NETWORKS", "build_network", "cifar_resnet", "find_network"]
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "conv6": conv6,
@@ -36,27 +37,36 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 def build_network(name: str, *, num_classes: int, image_size: int, channels: int) -> nn.Module:
     """A new network with random weights for square images of `image_size` pixels.
 
-    `name` is one of `NETWORKS`, `torchvision/NAME`, `timm/NAME`, or `package.module:function`
-    for a function that takes the keywords `num_classes`, `image_size` and `channels`.
+    `name` is one that `find_network` knows.
     """
     sizes = {"num_classes": num_classes, "image_size": image_size, "channels": channels}
     for what, value in sizes.items():
         if value < 1:
             raise SettingError(f"{what} must be at least 1, not {value}")
+    return find_network(name)(**sizes)
+
+
+def find_network(name: str) -> Callable[..., nn.Module]:
+    """What makes a network from the keywords `num_classes`, `image_size` and `channels`.
+
+    `name` is one of `NETWORKS`, `torchvision/NAME`, `timm/NAME`, or `package.module:function`
+    for a function that takes these keywords (see `prunus.lookup.trusting`).
+    """
     library, _, model = name.partition("/")
-    if model and library == "torchvision":
-        return torchvision_model(model, **sizes)
-    if model and library == "timm":
-        return timm_model(model, **sizes)
+    if model and library in _LIBRARIES:
+        return partial(_LIBRARIES[library], model)
     if ":" in name:
-        return _from_function(name, sizes)
+        function = import_named(name, option=f"--task DATA/{name}")
+        return partial(_from_function, function, name)
     if name not in NETWORKS:
         raise unknown("network", name, NETWORKS)
-    return NETWORKS[name](**sizes)
+    return NETWORKS[name]
 
 
-def _from_function(spec: str, sizes: dict[str, int]) -> nn.Module:
-    function = import_named(spec)
+_LIBRARIES = {"torchvision": torchvision_model, "timm": timm_model}
+
+
+def _from_function(function: Callable[..., object], spec: str, **sizes: int) -> nn.Module:
     try:
         inspect.signature(function).bind(**sizes)
     except TypeError as error:

@@ -1,0 +1,86 @@
+"""Files of others: what they may choose only if the person at the keyboard says so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prunus.errors import SettingError
+from prunus.files import write_atomically
+from prunus.lookup import names_of_code
+
+_OPTIONS = {"data_root": "--data", "out": "--out", "ticket": "the ticket's path"}
+"""Settings that are paths, and how a person gives them instead."""
+
+
+def trusted_in(path: Path, content: Any, *, trust: bool = False) -> list[str]:
+    """The names of code in the `content` of a file that may be imported.
+
+    None unless `trust` is set, or the person is asked on a terminal and says yes; the answer is
+    remembered for this content of this file. Without it, paths that lead out of the current folder
+    are an error, and names are refused once they are to be imported.
+    """
+    names, paths = sorted(names_of_code(content)), dict(_leading_out(content))
+    if not names and not paths:
+        return []
+    mark = hashlib.sha256(f"{path.resolve()}\n{json.dumps(content, default=str)}".encode())
+    if trust or mark.hexdigest() in _remembered():
+        return names
+    if sys.stdin.isatty() and sys.stderr.isatty() and _says_yes(path, names, paths):
+        write_atomically(_memory(), *(f"{line}\n" for line in {*_remembered(), mark.hexdigest()}))
+        return names
+    for value, setting in paths.items():
+        raise SettingError(
+            f"{path}: {setting}={value!r} leads out of the current folder: give "
+            f"{_OPTIONS[setting]}, or --trust if you trust the file"
+        )
+    return []
+
+
+def inside(path: str | Path, folder: str | Path = ".") -> bool:
+    """Whether a path, relative to `folder`, stays below it."""
+    # Not resolved: whoever owns the folder may have links in it.
+    folder = os.path.normpath(Path.cwd() / folder)
+    return Path(os.path.normpath(Path(folder) / path)).is_relative_to(folder)
+
+
+def _leading_out(content: Any, setting: str | None = None) -> Iterator[tuple[str, str]]:
+    """Each path in a file's content that leads out of the current folder, and which setting it is.
+
+    Settings are found at any depth, and in the names of a grid (`data_root, seed`).
+    """
+    if isinstance(content, str):
+        if setting is not None and not inside(Path(content).expanduser()):
+            yield content, setting
+    elif isinstance(content, Mapping):
+        for name, value in content.items():
+            parts = {part.strip() for part in str(name).split(",")}
+            yield from _leading_out(value, next(iter(parts & set(_OPTIONS)), None))
+    elif isinstance(content, list | tuple):
+        for part in content:
+            yield from _leading_out(part, setting)
+
+
+def _says_yes(path: Path, names: list[str], paths: Mapping[str, str]) -> bool:
+    lines = [f"  imports and runs {name}" for name in names]
+    lines += [f"  uses {setting}={value!r}" for value, setting in paths.items()]
+    print(f"{path} is a file that may come from others. It", *lines, sep="\n", file=sys.stderr)
+    print("Do you trust it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _memory() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "prunus" / "trusted"
+
+
+def _remembered() -> set[str]:
+    try:
+        return set(_memory().read_text().split())
+    except (OSError, ValueError):
+        return set()
