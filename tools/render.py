@@ -99,7 +99,8 @@ def reproduced(name: str) -> str:
     """What `prunus reproduce` found: ours beside the paper's, and the plots."""
     content = read(name)
     table = pairs_table(content["pairs"])
-    parts = [markdown(table.header, table.rows)]
+    dense = [f"{100 * d['accuracy']:.2f} % ({d['task']})" for d in content["dense"]]
+    parts = [markdown(table.header, table.rows), f"Dense networks: {', '.join(dense)}."]
     for task in dict.fromkeys(point["task"] for point in content["points"]):
         plain = re.sub(r"[^\w.-]+", "-", task)
         parts.append(f"![Accuracy against density, {task}](images/{name}-{plain}.svg)")
