@@ -27,3 +27,34 @@ def test_a_changed_figure_is_noticed(render) -> None:
     text = "before\n<!-- results: demo -->\n| kept | 12 % |\n<!-- end -->\nafter\n"
     assert "12 %" not in render.rendered(text)
     assert render.rendered(text).startswith("before\n") and "after\n" in render.rendered(text)
+
+
+def cells(row, density, accuracies):
+    return [
+        {"row": row, "seed": seed, "target": 0.1, "density": density, "fine_tuned": value,
+         "search_epochs": 8}
+        for seed, value in enumerate(accuracies)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("density", [0.0969, 0.1031])
+def test_the_comparison_of_methods_is_fair(render, density) -> None:
+    """Bold are leads beyond the error; who is off the density, to either side, does not compete."""
+    found = [
+        *cells("cs-budget", 0.1, (0.80, 0.82)),
+        *cells("gmp", 0.1029, (0.79, 0.8101)),  # 1 and 0.99 points behind
+        *cells("str", density, (0.90, 0.91)),
+        *cells("cs-rounds", 0.1, (0.8,)),
+        *cells("imp", 0.1, (0.7,)),  # far behind, but there is one seed
+    ]
+    content = {"targets": [0.1], "cells": found}
+    _, rows = render.methods.accuracies(content, "fine_tuned")
+    assert {row[0]: row[2] for row in rows} == {
+        "CS with a budget": "**81.0**",
+        "GMP": "80.0",
+        "STR": f"90.5 (at {100 * density:.1f} %)",
+        "CS, a budget for each round": "80.0",
+        "IMP": "70.0",
+    }
+    _, rows = render.methods.lead(content, "fine_tuned")
+    assert [row[3:] for row in rows] == [["GMP 80.0", "+1.0±0.1"], ["IMP 70.0", "+10.0±1.2"]]

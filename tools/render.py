@@ -20,9 +20,10 @@ import methods_tables as methods
 from prunus.files import write_atomically
 from prunus.report.charts import metric_against_density, series_order
 from prunus.report.file import read_report
+from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
 from prunus.report.paper import pairs_table
-from prunus.report.tables import points_table, verdict
+from prunus.report.tables import Strong, points_table
 
 ROOT = Path(__file__).parent.parent
 REGION = re.compile(r"(<!-- results: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -33,6 +34,7 @@ def pages() -> list[Path]:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rows = [[f"**{c}**" if isinstance(c, Strong) else c for c in row] for row in rows]
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -48,12 +50,8 @@ def demo_comparison() -> Comparison:
 
 def demo() -> str:
     comparison = demo_comparison()
-    table = points_table(comparison)
-    rows = [
-        [f"**{cell}**" if i in table.marked and cell else cell for cell in row]
-        for i, row in enumerate(table.rows)
-    ]
-    return f"{markdown(table.header, rows)}\n\n{verdict(comparison)}"
+    table, says = points_table(comparison), " ".join([finding(comparison), *details(comparison)])
+    return f"{markdown(table.header, table.rows)}\n\n{says}"
 
 
 def gate_overhead() -> str:
@@ -101,7 +99,8 @@ def reproduced(name: str) -> str:
     """What `prunus reproduce` found: ours beside the paper's, and the plots."""
     content = read(name)
     table = pairs_table(content["pairs"])
-    parts = [markdown(table.header, table.rows)]
+    dense = [f"{100 * d['accuracy']:.2f} % ({d['task']})" for d in content["dense"]]
+    parts = [markdown(table.header, table.rows), f"Dense networks: {', '.join(dense)}."]
     for task in dict.fromkeys(point["task"] for point in content["points"]):
         plain = re.sub(r"[^\w.-]+", "-", task)
         parts.append(f"![Accuracy against density, {task}](images/{name}-{plain}.svg)")

@@ -182,7 +182,7 @@ def test_chart_has_every_layer_of_the_papers_figure(folder):
     assert "cs: single runs" in text and "imp: single runs" not in text
     colour = next(x["encoding"]["color"] for x in chart["layer"] if "color" in x["encoding"])
     assert colour["scale"]["domain"] == [
-        "cs", "imp", "cs: single runs", "dense network: 90.40±0.14 %",
+        "cs", "imp", "cs: single runs", "dense network: 90.40±1.27 %",
     ]  # fmt: skip
     assert colour["scale"]["range"] == ["#009e73", "#0072b2", "#b565a0", "#7a808c"]
 
@@ -192,14 +192,17 @@ def test_exports(folder, tmp_path):
     rows = list(csv.DictReader(write_csv(tmp_path / "x.csv", reports).open()))
     assert len(rows) == 6 and rows[0]["selection"] == "sparsest matching"
     assert float(rows[0]["dense"]) == pytest.approx(0.904)
+    assert float(rows[0]["dense_high"]) == pytest.approx(0.904 + 12.7062 * 0.001, abs=1e-6)
+    assert float(rows[2]["gain"]) == pytest.approx(0.013), "0.917 and 0.904"
+    assert (rows[0]["picked_by"], rows[0]["margin"]) == ("validation", "0.005")
     from pyarrow import parquet
 
     table = parquet.read_table(write_parquet(tmp_path / "x.parquet", reports)).to_pylist()
     assert [str(row["density"] or "") for row in table] == [row["density"] for row in rows]
     text = write_latex(tmp_path / "x.tex", reports).read_text()
     assert {row["metric"] for row in rows} == {"accuracy"}
-    assert text.count(r"\midrule") == 4 and r"90.40$\pm$0.14" in text
-    assert {line.count(" & ") for line in text.splitlines() if line.endswith(r"\\")} == {7}
+    assert text.count(r"\midrule") == 4 and r"90.40$\pm$1.27" in text
+    assert {line.count(" & ") for line in text.splitlines() if line.endswith(r"\\")} == {8}
 
 
 def test_parquet_without_pyarrow(folder, tmp_path, monkeypatch):

@@ -126,9 +126,13 @@ def test_rates_of_another_row(tmp_path):
 def test_even_rates_end_where_the_other_search_did(tmp_path, monkeypatch):
     monkeypatch.setattr("prunus.sweeps.planned.rates_of", lambda _: [0.5, 0.92])
     rows = [{"method": "cs"}, {"method": "imp", "rates_of": "cs"},
-            {"row": "even", "method": "imp", "rates_of": "cs", "even_rates": True}]  # fmt: skip
-    _, same, even = plan(tmp_path, dense=False, rows=rows)
+            {"row": "even", "method": "imp", "rates_of": "cs", "even_rates": True},
+            {"row": "gentle", "method": "imp", "rates_of": "cs", "even_rates": True,
+             "settings": {"rounds": 4}}]  # fmt: skip
+    _, same, even, gentle = plan(tmp_path, dense=False, rows=rows)
     assert same.id != even.id
+    expected = pytest.approx([1 - 0.04**0.25] * 4)
+    assert gentle.settle(tmp_path).method["rate"] == expected, "in more rounds, to the same end"
     assert same.settle(tmp_path).method["rate"] == [0.5, 0.92]
     assert even.settle(tmp_path).method["rate"] == pytest.approx([0.8, 0.8]), "4 % are kept"
 

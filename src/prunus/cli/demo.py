@@ -25,15 +25,16 @@ def demo(*, out: Path = Path("demo"), scale: str | None = None, workers: int | N
     workers
         Processes (default: one for each core).
     """
+    from prunus.report.findings import details, finding
     from prunus.report.model import comparisons
     from prunus.report.records import read_runs
-    from prunus.report.tables import points_table, verdict
+    from prunus.report.tables import points_table
     from prunus.sweeps.experiment import named_experiment
 
     do_runs(named_experiment("demo").at_scale(scale), out, SweepOptions(workers=workers))
     found = read_runs(out)
     make_report(found, "The small network inside the big one", out, Files(json=out / "demo.json"))
     [comparison] = comparisons(found.records)
-    print("\nSubnetworks of a ConvNet on digits, mean ± deviation over seeds:\n")
-    print(f"{points_table(comparison)}\n\n{verdict(comparison)}\n")
-    print(f"Page: {out / 'report.html'}\nTickets: {out}/*/tickets\nResults: {out / 'demo.json'}")
+    print("\nSubnetworks of a ConvNet on digits, mean and 95 % interval over seeds:\n")
+    print(points_table(comparison), finding(comparison), *details(comparison), sep="\n\n")
+    print(f"\nPage: {out / 'report.html'}\nTickets: {out}/*/tickets\nResults: {out / 'demo.json'}")

@@ -50,6 +50,7 @@ def report(
     runs: Path,
     *,
     out: Path | None = None,
+    margin: float = 0.5,
     files: Files = Files(),  # noqa: B008 (frozen)
     watch: Flag = False,
 ) -> None:
@@ -64,13 +65,18 @@ def report(
         A sweep's folder, or any folder with runs below it; or a file of --json.
     out
         Folder for report.html and the plots (default: that folder, or the one of the file).
+    margin
+        By how many points a subnetwork that matches may be worse than the dense network; for a
+        metric that is no percentage, by how many per cent.
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
+    if margin < 0:
+        raise SettingError(f"margin={margin:g} is negative: a network that matches may be worse")
     if runs.is_file():
-        _from_file(runs, out or runs.parent, files, watch=watch)
+        _from_file(runs, out or runs.parent, files, margin, watch=watch)
     elif watch:
-        _watch(runs, out or runs, files)
+        _watch(runs, out or runs, files, margin)
     elif not runs.exists():
         raise SettingError(f"there is no folder {runs}: give one with runs below it")
     else:
@@ -80,19 +86,19 @@ def report(
                 f"no runs with settings.yaml below {runs}: prunus train, search, prune, retrain "
                 "and sweep make them"
             )
-        print(make_report(found, runs.resolve().name, out or runs, files))
+        print(make_report(found, runs.resolve().name, out or runs, files, margin))
 
 
-def _from_file(file: Path, out: Path, files: Files, *, watch: bool) -> None:
+def _from_file(file: Path, out: Path, files: Files, margin: float, *, watch: bool) -> None:
     from prunus.report.file import read_report
 
     if watch:
         raise SettingError(f"{file} is a file, which does not change: --watch is for folders")
     content = read_report(file)
-    print(make_report(content.data, content.name, out, files))
+    print(make_report(content.data, content.name, out, files, margin))
 
 
-def _watch(folder: Path, out: Path, files: Files) -> None:
+def _watch(folder: Path, out: Path, files: Files, margin: float) -> None:
     before: object = None
     shown, name = "", folder.resolve().name
     pause = SECONDS
@@ -102,8 +108,9 @@ def _watch(folder: Path, out: Path, files: Files) -> None:
             if now != before:
                 before, began = now, time.monotonic()
                 found = _read(folder)
-                made = make_report(found, name, out, files, watching=True) if found.runs else ""
-                text = made or f"No runs below {folder} yet."
+                text = f"No runs below {folder} yet."
+                if found.runs:
+                    text = make_report(found, name, out, files, margin, watching=True)
                 if text != shown:  # curves change with every epoch, tables do not
                     print(text, flush=True)
                 shown = text
@@ -133,16 +140,22 @@ def _read(folder: Path) -> ReportData:
 
 
 def make_report(
-    found: ReportData, name: str, out: Path, files: Files, *, watching: bool = False
+    found: ReportData,
+    name: str,
+    out: Path,
+    files: Files,
+    margin: float = 0.5,
+    *,
+    watching: bool = False,
 ) -> str:
-    """Write everything; the tables, and what was written, as text."""
+    """Write everything; the tables, and what was written, as text. `margin` is in points."""
     from prunus.files import write_atomically
     from prunus.report import export
     from prunus.report.file import write_report
     from prunus.report.model import comparisons
     from prunus.report.page import report_page
 
-    made = comparisons(found.records)
+    made = comparisons(found.records, margin / 100)
     text = [*(sweep.state for sweep in found.sweeps), *_tables(made)]
     for path, write in (
         (files.csv, export.write_csv),
@@ -161,13 +174,15 @@ def make_report(
 
 
 def _tables(made: list[Comparison]) -> Iterator[str]:
-    from prunus.report.tables import cost_table, selection_table
+    from prunus.report.findings import details, finding
+    from prunus.report.tables import cost_table, density_table, selection_table
 
     for comparison in made:
         yield f"\n{comparison.title}\n"
-        for table in (selection_table(comparison), cost_table(comparison)):
-            if table.rows:
-                yield f"{table}\n"
+        yield "\n".join([finding(comparison), *details(comparison), ""])
+        for table in (selection_table, density_table, cost_table):
+            if (shown := table(comparison)).rows:
+                yield f"{shown}\n"
 
 
 def _plots(made: list[Comparison], out: Path, files: Files) -> Iterator[Path]:

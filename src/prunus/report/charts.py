@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Literal
 
 import altair as alt
@@ -175,7 +176,9 @@ def _readable(chart: Any) -> Any:
 
 def _row(number: int, point: Point) -> dict[str, Any]:
     series, metric = point.series, point.series.metric
-    mean, deviation = scaled(metric, point.value.mean), scaled(metric, point.value.deviation)
+    found = point.value.estimate
+    ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
+    low, high = (scaled(metric, end) for end in ends)
     settings = as_text(point.parameters)
     kept, reached = spread(KEPT, point.density), spread(metric, point.value)
     density = scaled(KEPT, point.density.mean)
@@ -186,14 +189,14 @@ def _row(number: int, point: Point) -> dict[str, Any]:
         "method": series.name,
         "of": series.method or "",
         "density": density,
-        "value": mean,
-        "low": mean - deviation,
-        "high": mean + deviation,
+        "value": scaled(metric, found.mean),
+        "low": low,
+        "high": high,
         "kept": kept,
         "reached": reached,
         "settings": settings,
         "stage": point.stage,
-        "seeds": len(point.records),
+        "seeds": point.value.count,
         "run": point.run,
         "step": step,
         "order": step if point.single_curve else density,

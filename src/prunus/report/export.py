@@ -6,11 +6,13 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from prunus.errors import SettingError
 from prunus.files import write_atomically
+from prunus.report.intervals import Estimate, Measured
 from prunus.report.model import Comparison
 from prunus.report.parameters import as_text
 from prunus.report.select import cost_of, picks
@@ -18,33 +20,46 @@ from prunus.report.tables import selection_table
 
 
 def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The selections as plain data: one row for each task, rule and series; raw values."""
+    """The selections as plain data: one row for each task, rule and series; raw values.
+
+    `_low` and `_high` are the ends of 95 % intervals, None where they are not known.
+    """
     rows: list[dict[str, Any]] = []
     for comparison in comparisons:
         dense = comparison.dense
         for rule, series, point in picks(comparison):
             cost = cost_of(point) if point else None
+            gain = comparison.gain(point.value, dense) if point and dense else None
             rows.append(
                 {
                     "task": comparison.title,
                     "selection": rule,
+                    "picked_by": comparison.split or "test",
+                    "margin": comparison.margin,
                     "method": series.row,
                     "measured": series.measure,
                     "settings": as_text(point.parameters) if point else None,
                     "round": point.round if point else None,
-                    "seeds": len(point.records) if point else 0,
+                    "seeds": point.value.count if point else 0,
                     "metric": comparison.metric.name,
-                    "dense": dense.mean if dense else None,
-                    "dense_deviation": dense.deviation if dense else None,
-                    "density": point.density.mean if point else None,
-                    "density_deviation": point.density.deviation if point else None,
-                    "value": point.value.mean if point else None,
-                    "value_deviation": point.value.deviation if point else None,
+                    **with_ends("dense", dense),
+                    **with_ends("density", point.density if point else None),
+                    **with_ends("value", point.value if point else None),
+                    **with_ends("gain", gain),
                     "search_epochs_sequential": cost.sequential if cost else None,
                     "search_epochs_parallel": cost.parallel if cost else None,
                 }
             )
     return rows
+
+
+def with_ends(name: str, value: Measured | Estimate | None) -> dict[str, float | None]:
+    """A mean and the ends of its interval, as plain data."""
+    found = value.estimate if isinstance(value, Measured) else value
+    values = (found.mean, found.low, found.high) if found else (None, None, None)
+    names = (name, f"{name}_low", f"{name}_high")
+    known = (v if v is not None and isfinite(v) else None for v in values)
+    return dict(zip(names, known, strict=True))
 
 
 def write_csv(path: Path, comparisons: Sequence[Comparison]) -> Path:
@@ -85,8 +100,8 @@ def _latex(comparison: Comparison) -> str:
     header = " & ".join(latex_escape(table.header[i]) for i in columns)
     return (
         "\\begin{table}\n\\centering\n"
-        f"\\caption{{Subnetworks on {latex_escape(comparison.title)}: mean $\\pm$ standard "
-        "deviation over seeds; epochs of search, one run after the other and in parallel.}\n"
+        f"\\caption{{Subnetworks on {latex_escape(comparison.title)}: mean $\\pm$ 95 "
+        "\\% interval; epochs of search, one run after the other and in parallel.}\n"
         f"\\begin{{tabular}}{{@{{}}lll{'r' * (len(columns) - 3)}@{{}}}}\n\\toprule\n"
         f"{header} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
     )

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
+from prunus.report.intervals import Estimate, Measured
 from prunus.report.parameters import as_text, different, telling
 from prunus.report.records import Measure, Record
-from prunus.tasks.metrics import MetricInfo
+from prunus.tasks.data import SplitName
+from prunus.tasks.metrics import ACCURACY, MetricInfo
+
+MARGIN = 0.005
+"""By how much a subnetwork that matches may be worse than the dense network: 0.5 points."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Mean and standard deviation over seeds."""
-
-    mean: float
-    deviation: float
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        return cls(statistics.fmean(values), deviation, len(values))
+def measured(
+    records: Sequence[Record], measure: Measure, split: SplitName | None = None
+) -> Measured | None:
+    """The first metric by seed, of those that have been measured; None if none has."""
+    by_seed: dict[int, list[float]] = {}
+    for record in records:
+        value = record.value(measure, split)
+        if value is not None:
+            by_seed.setdefault(record.seed, []).append(value)
+    if not by_seed:
+        return None
+    counted = [r.measured[measure].samples for r in records if measure in r.measured]
+    samples = counted[0].get(split or "test") if records[0].metric == ACCURACY else None
+    return Measured({seed: fmean(values) for seed, values in by_seed.items()}, samples)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class Series:
     measure: Measure
     records: Sequence[Record]
     """Those that have been measured."""
+    split: SplitName | None = "validation"
+    """What picks are made by; None where they have to be made by the reported values."""
 
     @property
     def seeds(self) -> list[int]:
@@ -104,21 +113,27 @@ class Point:
         return self.records[0].round
 
     @cached_property
-    def density(self) -> Spread:
-        return Spread.of([record.density for record in self.records])
+    def density(self) -> Measured:
+        return Measured({record.seed: record.density for record in self.records})
 
     @cached_property
-    def value(self) -> Spread:
-        """The metric, as the series measures it."""
-        found = self.measured(self.series.measure)
+    def value(self) -> Measured:
+        """The metric as it is reported: on test data, when the series measures it."""
+        return self._known(None)
+
+    @cached_property
+    def judged(self) -> Measured:
+        """The metric as picks see it: on validation data."""
+        return self._known(self.series.split)
+
+    def _known(self, split: SplitName | None) -> Measured:
+        found = self.measured(self.series.measure, split)
         assert found is not None, "a series holds only what has been measured"
         return found
 
-    def measured(self, measure: Measure) -> Spread | None:
-        """The metric, as measured at one time or another."""
-        values = [record.value(measure) for record in self.records]
-        known = [value for value in values if value is not None]
-        return Spread.of(known) if known else None
+    def measured(self, measure: Measure, split: SplitName | None = None) -> Measured | None:
+        """The metric at one time or another; None if it has not been measured then."""
+        return measured(self.records, measure, split)
 
 
 @dataclass(frozen=True)
@@ -129,19 +144,50 @@ class Comparison:
     title: str
     """The task, and the settings too where there is more than one dense network of it."""
     metric: MetricInfo
-    dense: Spread | None
+    baselines: Sequence[Record]
+    """The dense network, once for each seed."""
     series: Sequence[Series]
+    split: SplitName | None = "validation"
+    """What picks are made by; None: by the reported values, because others are missing."""
+    margin: float = MARGIN
+    """By how much a subnetwork that matches may be worse, as `MetricInfo.within` takes it."""
 
     @property
     def points(self) -> list[Point]:
         return [point for series in self.series for point in series.points]
+
+    @cached_property
+    def dense(self) -> Measured | None:
+        """The dense network, as it is reported."""
+        return measured(self.baselines, "trained")
+
+    @cached_property
+    def dense_judged(self) -> Measured | None:
+        """The dense network, as picks see it."""
+        return measured(self.baselines, "trained", self.split)
+
+    @property
+    def seeds(self) -> int:
+        """The most seeds that any network has."""
+        return max((p.value.count for p in self.points), default=len(self.baselines))
+
+    def gain(self, ours: Measured, theirs: Measured) -> Estimate:
+        """How much better one network is than another: negative if it is worse."""
+        return ours.minus(theirs) if self.metric.higher_is_better else theirs.minus(ours)
+
+    def matches(self, ours: Measured, dense: Measured | None) -> bool:
+        """Whether it is sure that a network is at most `margin` worse than the dense one."""
+        if dense is None:
+            return False
+        allowed = self.metric.gain(self.metric.within(dense.mean, self.margin), dense.mean)
+        return self.gain(ours, dense).low > allowed
 
 
 _Key = tuple[str, str]
 """Task, and the conditions of its dense network."""
 
 
-def comparisons(records: Sequence[Record]) -> list[Comparison]:
+def comparisons(records: Sequence[Record], margin: float = MARGIN) -> list[Comparison]:
     """Dense networks with different recipes, data or metrics are never averaged.
 
     A subnetwork belongs to the dense network that was trained on the same data, with the recipe
@@ -166,22 +212,29 @@ def comparisons(records: Sequence[Record]) -> list[Comparison]:
     tasks = list(dict.fromkeys(record.task for record in records))
     found = []
     for key in sorted(about, key=lambda key: tasks.index(key[0])):
-        own = list(dense.get(key, {}).values())
-        first = next(iter([*own, *members.get(key, [])]))
-        values = [value for record in own if (value := record.value("trained")) is not None]
+        own, others = list(dense.get(key, {}).values()), members.get(key, [])
+        split = _split_of([*own, *others])
         found.append(
             Comparison(
                 task=key[0],
                 title=_title(key, about),
-                metric=first.metric,
-                dense=Spread.of(values) if values else None,
-                series=series_of(members.get(key, [])),
+                metric=[*own, *others][0].metric,
+                baselines=own,
+                series=series_of(others, split),
+                split=split,
+                margin=margin,
             )
         )
     return found
 
 
-def series_of(records: Sequence[Record]) -> list[Series]:
+def _split_of(records: Sequence[Record]) -> SplitName | None:
+    """Validation, if everything that was measured has a validation value."""
+    known = (r.value(m, "validation") for r in records for m in r.measured)
+    return "validation" if all(value is not None for value in known) else None
+
+
+def series_of(records: Sequence[Record], split: SplitName | None = "validation") -> list[Series]:
     """The series of one task, without the dense networks, in the order of the records."""
     members: dict[tuple[str, str], list[Record]] = {}
     for record in records:
@@ -201,6 +254,7 @@ def series_of(records: Sequence[Record]) -> list[Series]:
             method=group[0].method,
             measure=measure,
             records=group,
+            split=split,
         )
         for row, measure, group in found
     ]

@@ -23,6 +23,7 @@ from prunus.report.panel import curves, describe, picture_urls
 from prunus.report.parameters import as_text
 from prunus.report.records import Record, ReportData
 from prunus.report.tables import (
+    Strong,
     Table,
     cost_table,
     ordered_points,
@@ -148,7 +149,7 @@ def _introduction(data: ReportData) -> str:
     )
     return (
         f"<p>{data.runs} runs, {len(data.records)} networks. Values are on test data, with "
-        "the binary mask; ± is the standard deviation over seeds. Choose a point, with the pointer "
+        "the binary mask; ± is the 95 % interval. Choose a point, with the pointer "
         "or with Tab, arrows and Enter, to look into its ticket.</p>\n" + states + failed
     )
 
@@ -169,9 +170,9 @@ def _section(number: int, comparison: Comparison) -> str:
 aria-label="{name.capitalize()} against density on {title}"></div>
 <figcaption>{caption}</figcaption></figure>
 {table_html(selection_table(comparison))}
-<p>Each rule picks one point of the plot, by its mean {name}. Epochs are those of the search until
-then: of all runs one after the other, and with enough parallel workers. All subnetworks
-together:</p>
+<p>Each rule picks one point of the plot, by its {name} on validation data. Epochs
+are those of the search until then: of all runs one after the other, and with enough parallel
+workers. All subnetworks together:</p>
 {table_html(cost_table(comparison))}
 <details><summary>All points as a table</summary>
 {_points_table(number, comparison)}</details>
@@ -192,7 +193,7 @@ def _points_table(number: int, comparison: Comparison) -> str:
     if comparison.dense is not None:
         buttons = ["", *buttons]
     rows = [[*row, button] for row, button in zip(table.rows, buttons, strict=True)]
-    return table_html(Table([*table.header, "ticket"], rows, table.left, table.marked))
+    return table_html(Table([*table.header, "ticket"], rows, table.left))
 
 
 def _title(point: Point) -> str:
@@ -207,15 +208,19 @@ def table_html(table: Table) -> str:
         for kind, cell in zip(kinds, table.header, strict=True)
     )
     rows = "\n".join(
-        f"<tr{' class=marked' if i in table.marked else ''}>"
-        + "".join(
-            f"<td{kind}>{cell if isinstance(cell, Html) else html.escape(cell)}</td>"
-            for kind, cell in zip(kinds, row, strict=True)
-        )
+        "<tr>"
+        + "".join(f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
         + "</tr>"
-        for i, row in enumerate(table.rows)
+        for row in table.rows
     )
     return (
         f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n'
         "</tbody></table></div>"
     )
+
+
+def _cell(text: str) -> str:
+    if isinstance(text, Html):
+        return text
+    plain = html.escape(text)
+    return f"<strong>{plain}</strong>" if isinstance(text, Strong) else plain

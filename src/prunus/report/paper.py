@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from prunus.files import write_atomically
+from prunus.report.export import with_ends
 from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Record
@@ -91,7 +92,7 @@ Pair = dict[str, Any]
 """A number of the paper and ours, as plain data; fractions, None where there is none."""
 
 _FIELDS = ["task", "subnetwork", "method", "paper_round", "paper_density", "paper_accuracy",
-           "round", "density", "density_deviation", "accuracy", "accuracy_deviation", "seeds",
+           "round", "density", "accuracy", "accuracy_low", "accuracy_high", "seeds",
            "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
 _NEARLY_NONE = 1e-9
 
@@ -178,6 +179,11 @@ def write_pairs(
         **about,
         "where": paper.where,
         "claims": paper.claims,
+        "dense": [
+            {"task": c.title, **with_ends("accuracy", c.dense), "seeds": c.dense.count}
+            for c in ours
+            if c.dense is not None
+        ],
         "pairs": found,
         "points": [_plain(c, point) for c in ours for point in c.points],
     }
@@ -206,10 +212,8 @@ def _numbers(point: Point) -> dict[str, Any]:
     return {
         "round": point.round,
         "density": point.density.mean,
-        "density_deviation": point.density.deviation,
-        "accuracy": point.value.mean,
-        "accuracy_deviation": point.value.deviation,
-        "seeds": len(point.records),
+        **with_ends("accuracy", point.value),
+        "seeds": point.value.count,
         "search_epochs_sequential": cost.sequential,
         "search_epochs_parallel": cost.parallel,
     }
@@ -231,12 +235,8 @@ def _pair(number: PaperNumber, ours: Comparison | None) -> Pair:
         point = _ours(number, ours)
         return pair if point is None else pair | _numbers(point)
     if ours.dense is not None:
-        pair |= {
-            "density": 1.0,
-            "accuracy": ours.dense.mean,
-            "accuracy_deviation": ours.dense.deviation,
-            "seeds": ours.dense.count,
-        }
+        own = with_ends("accuracy", ours.dense)
+        pair |= {"density": 1.0, **own, "seeds": ours.dense.count}
     return pair
 
 

@@ -12,6 +12,7 @@ from prunus.report.parameters import conditions, different, run_parameters
 from prunus.report.read import RunFolder, Sweep, read_folders
 from prunus.runs.results import StageResult
 from prunus.sweeps.experiment import DENSE
+from prunus.tasks.data import SplitName
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 
 Measure = Literal["trained", "searched", "fine-tuned", "re-trained"]
@@ -52,10 +53,14 @@ class Record:
         """The first metric, which picks and plots use."""
         return self.metrics[0]
 
-    def value(self, measure: Measure) -> float | None:
-        """The first metric on test data (if there are none: on validation data), if measured."""
+    def value(self, measure: Measure, split: SplitName | None = None) -> float | None:
+        """The first metric, if it was measured; by default on test data, and where a task has
+        none, on validation data."""
         found = self.measured.get(measure)
-        return None if found is None else found.reported(self.metric.name)
+        if found is None:
+            return None
+        name = self.metric.name
+        return found.reported(name) if split is None else getattr(found, split).get(name)
 
 
 @dataclass(frozen=True)

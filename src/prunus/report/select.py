@@ -1,18 +1,74 @@
-"""The paper's ways to pick a subnetwork from many, and what finding it costs.
+"""Which subnetworks count: the paper's picks and what they cost, and who leads at equal density.
 
-A rule picks a point of a series, one run's round, by its mean over seeds. The value to reach is the
-mean of the dense networks; which direction is better depends on the metric.
+Picks are made by validation values, and what is reported of them are test values. Which direction
+is better depends on the metric.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log
 
 from prunus.report.model import Comparison, Point, Series
 
+NEAR = 0.03
+"""Densities compete if they are this near to the target, relatively, above or below."""
+_SHOWN = 0.5
+"""Farther away than this, a subnetwork does not stand for a target at all."""
 _ROUNDING = 1e-9  # of a mean
+
+Rule = Callable[[Comparison, Series], Point | None]
+
+
+def picks(comparison: Comparison) -> list[tuple[str, Series, Point | None]]:
+    """What each of `RULES` picks from each series, rule by rule.
+
+    Without a dense network, only the best performing subnetwork is known.
+    """
+    return [
+        (name, series, rule(comparison, series))
+        for name, rule in RULES.items()
+        for series in comparison.series
+    ]
+
+
+def matching(comparison: Comparison, series: Series) -> Point | None:
+    """The sparsest that matches the dense network."""
+    dense = comparison.dense_judged
+    return _sparsest([p for p in series.points if comparison.matches(p.judged, dense)])
+
+
+def best(_: Comparison, series: Series) -> Point | None:
+    return max(series.points, key=lambda p: (_goodness(p), -p.density.mean), default=None)
+
+
+def within(comparison: Comparison, series: Series) -> Point | None:
+    dense, metric = comparison.dense_judged, comparison.metric
+    if dense is None:
+        return None
+    least = metric.within(dense.mean)
+    good = [p for p in series.points if metric.gain(p.judged.mean, least) >= -_ROUNDING]
+    return _sparsest(good)
+
+
+RULES: dict[str, Rule] = {
+    "sparsest matching": matching,
+    "best performing": best,
+    "sparsest within 2 %": within,
+}
+
+
+def _sparsest(points: Sequence[Point]) -> Point | None:
+    return min(points, key=lambda p: (p.density.mean, -_goodness(p)), default=None)
+
+
+def _goodness(point: Point) -> float:
+    return point.series.metric.gain(point.judged.mean, 0.0)
+
+
+# What a pick costs
 
 
 @dataclass(frozen=True)
@@ -21,26 +77,6 @@ class Cost:
 
     sequential: float
     parallel: float
-
-
-def picks(comparison: Comparison) -> list[tuple[str, Series, Point | None]]:
-    """What each rule picks from each series, rule by rule."""
-    dense = comparison.dense.mean if comparison.dense else None
-    found = [(series, select(series, dense)) for series in comparison.series]
-    return [(rule, series, chosen[rule]) for rule in RULES for series, chosen in found]
-
-
-def select(series: Series, dense: float | None) -> dict[str, Point | None]:
-    """What each of `RULES` picks, if anything.
-
-    Without a dense network, only the best performing subnetwork is known.
-    """
-    return {name: rule(series, dense) for name, rule in RULES.items()}
-
-
-def reaches(point: Point, least: float) -> bool:
-    """Whether a point is as good as `least`, or better."""
-    return point.series.metric.gain(point.value.mean, least) >= -_ROUNDING
 
 
 def cost_of(point: Point) -> Cost:
@@ -72,30 +108,75 @@ def _cost(series: Series, seed: int, last_round: int | None) -> Cost:
     return Cost(sum(epochs.values()), max(epochs.values(), default=0))
 
 
-def _sparsest(series: Series, least: float) -> Point | None:
-    good = [point for point in series.points if reaches(point, least)]
-    return min(good, key=lambda p: (p.density.mean, -_goodness(p)), default=None)
+# At equal density
 
 
-def _goodness(point: Point) -> float:
-    return point.series.metric.gain(point.value.mean, 0.0)
+@dataclass(frozen=True)
+class Entry:
+    """What a series has at a target density."""
+
+    point: Point
+    competes: bool
+    """Whether its density is near enough to the target."""
+    leads: bool = False
+    """Whether it is surely better than every other that competes."""
+    behind: bool = False
+    """Whether another one that competes is surely better."""
 
 
-def _matching(series: Series, dense: float | None) -> Point | None:
-    return None if dense is None else _sparsest(series, dense)
+def at_equal_density(comparison: Comparison) -> dict[float, dict[str, Entry]]:
+    """For each target density, by the names of series, what each has there.
+
+    A lead needs at least two seeds, and a paired difference to every rival whose interval is above
+    zero. Targets are the `target_density` of runs; without any, the densities at which two series
+    meet.
+    """
+    found: dict[float, dict[str, Entry]] = {}
+    for target in _targets(comparison):
+        entries = {s.name: entry for s in comparison.series if (entry := _entry(s, target))}
+        rivals = {name: entry.point for name, entry in entries.items() if entry.competes}
+        for name, point in rivals.items():
+            others = [other for rival, other in rivals.items() if rival != name]
+            entries[name] = Entry(
+                point,
+                competes=True,
+                leads=bool(others) and all(_ahead(comparison, point, o) for o in others),
+                behind=any(_ahead(comparison, other, point) for other in others),
+            )
+        found[target] = entries
+    return found
 
 
-def _best(series: Series, _: float | None) -> Point | None:
-    return max(series.points, key=lambda p: (_goodness(p), -p.density.mean), default=None)
+def _ahead(comparison: Comparison, point: Point, other: Point) -> bool:
+    several = min(point.value.count, other.value.count) > 1
+    return several and comparison.gain(point.value, other.value).above_zero
 
 
-def _within(series: Series, dense: float | None) -> Point | None:
-    return None if dense is None else _sparsest(series, series.metric.within(dense))
+def _entry(series: Series, target: float) -> Entry | None:
+    near = [p for p in series.points if abs(p.density.mean / target - 1) <= NEAR]
+    if near:
+        return Entry(max(near, key=_goodness), competes=True)
+    shown = [p for p in series.points if abs(p.density.mean / target - 1) <= _SHOWN]
+    nearest = min(shown, key=lambda p: abs(log(p.density.mean / target)), default=None)
+    return None if nearest is None else Entry(nearest, competes=False)
 
 
-Rule = Callable[[Series, float | None], Point | None]
-RULES: dict[str, Rule] = {
-    "sparsest matching": _matching,
-    "best performing": _best,
-    "sparsest within 2 %": _within,
-}
+def _targets(comparison: Comparison) -> list[float]:
+    wanted = {target for p in comparison.points for target in _wanted(p)}
+    if not wanted:
+        densities = [(p.density.mean, p.series.name) for p in comparison.points if p.on_curve]
+        for density, name in densities:
+            met = (other for other, rival in densities if rival != name)
+            known = any(abs(density / target - 1) <= NEAR for target in wanted)
+            if density and not known and any(abs(o / density - 1) <= NEAR for o in met):
+                wanted.add(density)
+    return sorted(wanted, reverse=True)
+
+
+def _wanted(point: Point) -> Sequence[float]:
+    """What its search was told to end at."""
+    method = point.records[0].settings.get("method")
+    target = method.get("target_density") if isinstance(method, dict) else None
+    if target is None:
+        return ()
+    return (target,) if isinstance(target, int | float) else tuple(target)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import get_args
 
-from prunus.report.model import Comparison, Point, Spread
+from prunus.report.intervals import Estimate, Measured
+from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Measure
-from prunus.report.select import cost_of, picks, reaches, select, whole_cost
+from prunus.report.select import at_equal_density, cost_of, picks, whole_cost
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
 
@@ -17,17 +19,21 @@ KEPT = MetricInfo("kept", higher_is_better=False, unit="%")
 """The density, as the metrics are shown."""
 
 
+class Strong(str):
+    """The text of a cell that stands out: a lead that the error does not explain."""
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; `marked` rows stand out, `left` columns hold words."""
+    """Rows of text under a header; `left` columns hold words."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: frozenset[int] = frozenset({0})
-    marked: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
-        return text_table(self.header, self.rows, self.left)
+        rows = [[f"*{c}" if isinstance(c, Strong) else c for c in row] for row in self.rows]
+        return text_table(self.header, rows, self.left)
 
 
 def heading(metric: MetricInfo) -> str:
@@ -51,25 +57,38 @@ def number(metric: MetricInfo, value: float) -> str:
     return f"{scaled(metric, value):.{2 if metric.unit == '%' else 4}f}"
 
 
-def spread(metric: MetricInfo, value: Spread) -> str:
-    """The mean, with the deviation if there is more than one value."""
-    mean = number(metric, value.mean)
-    return f"{mean}±{number(metric, value.deviation)}" if value.count > 1 else mean
+def spread(metric: MetricInfo, value: Measured | Estimate) -> str:
+    """The mean, with the error if it is known."""
+    estimate = value.estimate if isinstance(value, Measured) else value
+    mean = number(metric, estimate.mean)
+    return f"{mean}±{number(metric, estimate.error)}" if isfinite(estimate.error) else mean
+
+
+def signed(metric: MetricInfo, difference: Estimate) -> str:
+    """A difference, with its sign."""
+    sign = "" if number(metric, difference.mean).startswith("-") else "+"
+    return f"{sign}{spread(metric, difference)}"
+
+
+def margin_text(comparison: Comparison) -> str:
+    """`0.5 points`, `0.5 %`."""
+    unit = "points" if comparison.metric.unit == "%" else "%"
+    return f"{100 * comparison.margin:g} {unit}"
 
 
 def selection_table(comparison: Comparison) -> Table:
     """The paper's table: the dense network, then what each rule picks from each series."""
     metric, dense = comparison.metric, comparison.dense
-    header = ["subnetwork", "method", "measured", "round", heading(KEPT), heading(metric), "seeds",
-              "epochs", "parallel", "settings"]  # fmt: skip
+    header = ["subnetwork", "method", "measured", "round", heading(KEPT), heading(metric),
+              "against dense", "seeds", "epochs", "parallel", "settings"]  # fmt: skip
     rows = []
     if dense is not None:
-        rows.append(["dense", "", "trained", "", "100.00", spread(metric, dense), str(dense.count),
-                     "", "", ""])  # fmt: skip
+        rows.append(["dense", "", "trained", "", "100.00", spread(metric, dense), "",
+                     str(dense.count), "", "", ""])  # fmt: skip
     for rule, series, point in picks(comparison):
         start = [rule, series.row, series.measure]
         if point is None:
-            rows.append([*start, "", "none", "", "", "", "", ""])
+            rows.append([*start, "", "none", "", "", "", "", "", ""])
             continue
         cost = cost_of(point)
         rows.append(
@@ -78,13 +97,14 @@ def selection_table(comparison: Comparison) -> Table:
                 str(point.round or ""),
                 spread(KEPT, point.density),
                 spread(metric, point.value),
-                str(len(point.records)),
+                signed(metric, comparison.gain(point.value, dense)) if dense else "",
+                str(point.value.count),
                 f"{cost.sequential:.0f}",
                 f"{cost.parallel:.0f}",
                 as_text(point.parameters),
             ]
         )
-    return Table(header, rows, left=frozenset({0, 1, 2, 9}))
+    return Table(header, rows, left=frozenset({0, 1, 2, 10}))
 
 
 def cost_table(comparison: Comparison) -> Table:
@@ -96,36 +116,70 @@ def cost_table(comparison: Comparison) -> Table:
     return Table(["search", "subnetworks", "epochs", "parallel"], rows)
 
 
-def points_table(comparison: Comparison) -> Table:
-    """Every point beside the dense network: how good when, and whether it matches."""
+def density_table(comparison: Comparison) -> Table:
+    """A row for each series, a column for each density at which several were measured.
+
+    Leads are strong. A subnetwork that is not near enough to the target to compete has its own
+    density behind its value.
+    """
+    metric, found = comparison.metric, at_equal_density(comparison)
+    rows: list[list[str]] = []
+    for series in comparison.series:
+        cells: list[str] = []
+        for entries in found.values():
+            entry = entries.get(series.name)
+            text = spread(metric, entry.point.value) if entry else "–"
+            if entry and not entry.competes:
+                text += f" (at {number(KEPT, entry.point.density.mean)} %)"
+            cells.append(Strong(text) if entry and entry.leads else text)
+        if any(cell != "–" for cell in cells):
+            rows.append([series.name, *cells])
+    return Table([f"{heading(metric)} with", *(f"{100 * t:.3g} % kept" for t in found)], rows)
+
+
+def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
+    """Every point beside the dense network: how good when, and whether it matches.
+
+    `sizes`: also what is kept of all parameters and of the multiply-adds, where that is known.
+    """
     metric, dense, points = comparison.metric, comparison.dense, ordered_points(comparison)
     measures = [m for m in get_args(Measure) if any(p.measured(m) for p in points)]
-    header = ["method", "settings", "stage", heading(KEPT),
+    shown = {n: t for n, t in _SIZES.items() if sizes and any(_size(p, n) for p in points)}
+    header = ["method", "settings", "stage", heading(KEPT), *shown.values(),
               *(_with_unit(metric, measure) for measure in measures), "epochs"]  # fmt: skip
-    rows, marked = [], set()
+    rows = []
     if dense is not None:
-        header = [*header, "matching"]
+        header = [*header[:-1], "against dense", "epochs", "matching"]
         values = [""] * (len(measures) - 1) + [spread(metric, dense)]
-        rows.append(["dense", "", "training", "100.00", *values, "", ""])
+        rows.append(["dense", "", "training", *["100.00"] * (1 + len(shown)), *values, "", "", ""])
     for point in points:
         found = [point.measured(measure) for measure in measures]
         last = point.records[0].measured[point.series.measure]
-        searching = 0 if point.series.measure == "searched" else last.epochs
+        training = 0 if point.series.measure == "searched" else last.epochs
         row = [
             point.series.name,
             as_text(point.parameters),
             point.stage,
             spread(KEPT, point.density),
+            *(spread(KEPT, size) if (size := _size(point, name)) else "" for name in shown),
             *(spread(metric, value) if value else "" for value in found),
-            str(point.records[0].epochs + searching),
+            str(point.records[0].epochs + training),
         ]
         if dense is not None:
-            matches = reaches(point, dense.mean)
-            row.append("yes" if matches else "no")
-            if matches:
-                marked.add(len(rows))
+            row.insert(-1, signed(metric, comparison.gain(point.value, dense)))
+            row.append("yes" if comparison.matches(point.value, dense) else "no")
         rows.append(row)
-    return Table(header, rows, frozenset({0, 1, 2}), frozenset(marked))
+    return Table(header, rows, frozenset({0, 1, 2}))
+
+
+_SIZES = {"network_density": "of all weights %", "kept_macs": "multiply-adds %"}
+
+
+def _size(point: Point, name: str) -> Measured | None:
+    """How much is kept of something else than the weights under the mask."""
+    stages = {r.seed: r.measured[point.series.measure] for r in point.records}
+    found = {seed: getattr(stage, name) for seed, stage in stages.items()}
+    return None if None in found.values() else Measured(found)
 
 
 def ordered_points(comparison: Comparison) -> list[Point]:
@@ -133,22 +187,3 @@ def ordered_points(comparison: Comparison) -> list[Point]:
     points = comparison.points
     order = list(dict.fromkeys(as_text(point.parameters) for point in points))
     return sorted(points, key=lambda point: order.index(as_text(point.parameters)))
-
-
-def verdict(comparison: Comparison) -> str:
-    """What the numbers say about matching, in a sentence for each series."""
-    metric, dense = comparison.metric, comparison.dense
-    if dense is None:
-        return "There is no dense network to compare with."
-    sentences = [f"The dense network reaches {metric.text(dense.mean)}."]
-    for series in comparison.series:
-        point = select(series, dense.mean)["sparsest matching"]
-        if point is None:
-            sentences.append(f"No {series.name} subnetwork matches it.")
-        else:
-            sentences.append(
-                f"The sparsest {series.name} subnetwork that matches it keeps "
-                f"{KEPT.text(point.density.mean)} of the weights and reaches "
-                f"{metric.text(point.value.mean)}."
-            )
-    return " ".join(sentences)

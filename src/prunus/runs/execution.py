@@ -14,6 +14,7 @@ from prunus.gates import gated_parameters, hard
 from prunus.masks import Mask
 from prunus.methods import Evaluate, Method
 from prunus.randomness import seed_everything, seed_for
+from prunus.runs.origin import Stopwatch
 from prunus.runs.results import (
     RESULTS,
     EpochMetrics,
@@ -26,9 +27,11 @@ from prunus.runs.results import (
 )
 from prunus.runs.settings import RunSettings
 from prunus.runs.settings_file import write_settings
+from prunus.runs.size import Size
 from prunus.tables import percent
 from prunus.tasks import MetricInfo, Recipe, Task
 from prunus.tasks.data import Loader, SplitName
+from prunus.tasks.metrics import SAMPLES, Metric, accuracy, samples
 from prunus.tickets.ticket import Ticket
 from prunus.training import Engine, Run, Stage, Trainer
 from prunus.training.health import DivergedError
@@ -56,6 +59,7 @@ class Execution:
         self.engine = engine = Engine(settings.engine, trackers)
         if engine.is_main:
             write_settings(self.folder / "settings.yaml", settings)
+        self._stopwatch = Stopwatch(self.folder, engine.device)
         for tracker in trackers:
             tracker.log_hyperparams(_flat(settings.model_dump(mode="json")))
         options = engine.loader_options(settings.recipe.batch_size)
@@ -142,13 +146,21 @@ class Execution:
 
     def evaluate(self, stage: Stage, epochs: int, model: nn.Module) -> StageResult:
         """What a stage found: density and metrics of the model with its hard mask."""
+        counting = (samples,) if accuracy in self.task.metrics else ()
         with hard(model):
+            size = Size(model)
+            found = {split: self._measure(model, split, counting) for split in self._held_out}
+            counts = {split: v.pop(SAMPLES) for split, v in found.items() if SAMPLES in v}
+            of_all, macs = size.found()
             return StageResult(
                 stage=stage.name,
                 epochs=epochs,
                 density=density(model),
-                validation=self._measure(model, "validation"),
-                test=self._measure(model, "test"),
+                validation=found["validation"],
+                test=found["test"],
+                samples={split: int(count) for split, count in counts.items()},
+                network_density=of_all,
+                kept_macs=macs,
             )
 
     def check_can_judge(self, method: Method) -> None:
@@ -166,9 +178,11 @@ class Execution:
         metric = self.task.metrics[0].info
         return lambda: metric.gain(self._measure(model, "validation")[metric.name], over=0.0)
 
-    def _measure(self, module: nn.Module, split: SplitName) -> Values:
+    def _measure(
+        self, module: nn.Module, split: SplitName, also: tuple[Metric, ...] = ()
+    ) -> Values:
         task, loader = self.task, self._held_out[split]
-        values = self.engine.measure(module, loader, task.metrics, task.inputs)
+        values = self.engine.measure(module, loader, (*task.metrics, *also), task.inputs)
         for name, value in values.items():
             if not isfinite(value):
                 raise DivergedError(
@@ -196,6 +210,7 @@ class Execution:
         self.results = results
         if self.engine.is_main:
             write_results(self.folder, results)
+            self._stopwatch.write()
 
 
 def density(model: nn.Module) -> float:

@@ -33,6 +33,12 @@ class StageResult(Schema):
     density: float
     validation: Values = Field(default_factory=dict)
     test: Values = Field(default_factory=dict)
+    samples: dict[str, int] = Field(default_factory=dict)
+    """Split -> how many samples its accuracy was counted on, for tasks that measure one."""
+    network_density: float | None = None
+    """The kept fraction of all parameters of the network, not only of those under the mask."""
+    kept_macs: float | None = None
+    """The kept fraction of the multiply-adds of the masked layers."""
     layers: dict[str, float] = Field(default_factory=dict)
     """The density of each masked parameter."""
     ticket: str | None = None

@@ -82,7 +82,7 @@ class Row(Schema):
     rates_of: str | None = None
     """A row of searches: IMP is run once for each of them, at the rates of that search."""
     even_rates: bool = False
-    """With `rates_of`: the same rate in each round, to the same density in the end."""
+    """With `rates_of`: the same rate in each of its own rounds, to the same density in the end."""
     then: Annotated[tuple[Retraining, ...], BeforeValidator(_retraining)] = ()
 
     @property

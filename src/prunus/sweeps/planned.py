@@ -77,14 +77,14 @@ class AwaitsRates(_Awaits):
     """A search that removes as much in each round as another one did."""
 
     even: bool
-    """Whether it removes the same fraction in each round, and as much in all."""
+    """Whether it removes the same fraction in each of its own rounds, and as much in all."""
     stage: ClassVar[None] = None
 
     def _found(self, needed: Path) -> dict[str, Any]:
         rates = rates_of(needed)
         if self.even:
-            kept = math.prod(1 - rate for rate in rates)
-            rates = [1 - kept ** (1 / len(rates))] * len(rates)
+            kept, rounds = math.prod(1 - rate for rate in rates), self.given["rounds"]
+            rates = [1 - kept ** (1 / rounds)] * rounds
         return {"method": {"rate": rates}}
 
 

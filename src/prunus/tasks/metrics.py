@@ -71,6 +71,10 @@ accuracy = Metric(ACCURACY, _correct)
 """The fraction of correctly classified samples: classes on axis 1 of the output, labels second in
 the batch."""
 
+SAMPLES = "samples"
+samples = Metric(MetricInfo(SAMPLES), lambda output, batch: _correct(output, batch)[1], float)
+"""On how many samples `accuracy` was counted, which says how large its binomial error is."""
+
 
 def mean_iou(classes: int) -> Metric:
     """Mean over classes of intersection over union: classes on axis 1 of the output, a class for

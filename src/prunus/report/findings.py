@@ -1,0 +1,115 @@
+"""What the numbers say, in sentences that claim no more than their errors allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prunus.report.model import Comparison, Point
+from prunus.report.select import NEAR, at_equal_density, matching
+from prunus.report.tables import KEPT, margin_text, signed, spread
+from prunus.tasks.metrics import MetricInfo
+
+
+def finding(comparison: Comparison) -> str:
+    """The finding in a sentence: who matches the dense network with the fewest weights."""
+    metric, dense = comparison.metric, comparison.dense
+    if dense is None:
+        return "There is no dense network to compare with."
+    whole = f"the dense network ({_with_unit(metric, spread(metric, dense))})"
+    found = [(series.name, matching(comparison, series)) for series in comparison.series]
+    known = sorted(((p, n) for n, p in found if p), key=lambda pair: pair[0].density.mean)
+    if not known:
+        return f"No subnetwork was shown to match {whole} within {margin_text(comparison)}."
+    least = known[0][0].density.mean
+    first = [name for point, name in known if point.density.mean <= (1 + NEAR) * least]
+    later = [
+        f"{name} needs {KEPT.text(point.density.mean)}"
+        for point, name in known
+        if name not in first
+    ]
+    never = [name for name, point in found if point is None]
+    if never:
+        later.append(f"{_listed(never, 'or')} {'was' if len(never) == 1 else 'were'} not shown to")
+    verb = "matches" if len(first) == 1 else "match"
+    text = f"{_listed(first)} {verb} {whole} with {KEPT.text(least)} of the weights"
+    return f"{text}; {', '.join(later)}." if later else f"{text}."
+
+
+def details(comparison: Comparison) -> list[str]:
+    """What the finding rests on, and what is within the error: a sentence each."""
+    sentences = [_evidence(comparison), _leads(comparison), *notes(comparison)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader has to know about how it was found."""
+    found = []
+    if comparison.dense is not None:
+        found.append(
+            "A subnetwork matches if the 95 % interval of its difference to the dense network, "
+            f"paired by seed, is above -{margin_text(comparison)}."
+        )
+    if comparison.split is None:
+        found.append(
+            "Some results hold no validation values, so picks were made by test values, which "
+            "flatters them."
+        )
+    if comparison.seeds == 1:
+        found.append(
+            "There is one seed: errors are binomial ones of a single run where they are known, "
+            "and no lead is claimed."
+        )
+    return found
+
+
+def _evidence(comparison: Comparison) -> str:
+    """The picks on test data, which they were not picked by."""
+    dense, metric = comparison.dense, comparison.metric
+    chosen = [p for s in comparison.series if (p := matching(comparison, s)) is not None]
+    if dense is None or not chosen:
+        return ""
+    differences = [
+        f"{point.series.name} {_difference(comparison, point)}"
+        for point in sorted(chosen, key=lambda p: p.density.mean)
+    ]
+    unit = "points" if metric.unit == "%" else metric.unit
+    split = "validation" if comparison.split else "test"
+    return (
+        f"Picked on {split} data; on test data the differences to the dense network are, in "
+        f"{unit or metric.name}: {', '.join(differences)}."
+    )
+
+
+def _difference(comparison: Comparison, point: Point) -> str:
+    assert comparison.dense is not None
+    return signed(comparison.metric, comparison.gain(point.value, comparison.dense))
+
+
+def _leads(comparison: Comparison) -> str:
+    """Who is ahead of all others with as many weights, and who is behind another."""
+    ahead: dict[str, list[str]] = {}
+    behind: dict[str, list[str]] = {}
+    pairs = 0
+    for target, entries in at_equal_density(comparison).items():
+        competing = {name: entry for name, entry in entries.items() if entry.competes}
+        pairs += len(competing) > 1
+        for name, entry in competing.items():
+            if entry.leads:
+                ahead.setdefault(name, []).append(f"{100 * target:.3g} %")
+            elif entry.behind:
+                behind.setdefault(name, []).append(f"{100 * target:.3g} %")
+    if not pairs:
+        return ""
+    claims = [f"{name} leads all others at {_listed(targets)}" for name, targets in ahead.items()]
+    claims = claims or ["no method leads all others"]
+    claims += [f"{name} is behind another at {_listed(t)}" for name, t in behind.items()]
+    return f"With equally many weights, {'; '.join(claims)}; the rest is within the error."
+
+
+def _with_unit(metric: MetricInfo, text: str) -> str:
+    return f"{text} {metric.unit}".rstrip()
+
+
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    *most, end = names
+    return f"{', '.join(most)} {last} {end}" if most else end

@@ -1,0 +1,177 @@
+"""What is claimed of numbers, and what is not: matching, leads, and the sentences about them."""
+
+from dataclasses import replace
+
+import pytest
+
+from prunus.report.findings import details, finding, notes
+from prunus.report.model import comparisons
+from prunus.report.select import at_equal_density, picks
+from prunus.report.tables import Strong, density_table, points_table, selection_table
+from support.made_records import dense, measured, record, seeds
+from support.made_runs import NATS
+
+DENSE = [dense(seed, value) for seed, value in enumerate((0.90, 0.91, 0.92))]
+
+
+@pytest.mark.parametrize(
+    ("values", "matches"),
+    [
+        ((0.90, 0.91, 0.92), True),  # the same in every seed
+        ((0.897, 0.907, 0.917), True),  # always 0.3 points worse
+        ((0.894, 0.904, 0.914), False),  # always 0.6
+        ((0.898, 0.91, 0.922), True),  # -0.2, 0, 0.2: +-0.497
+        ((0.897, 0.91, 0.923), False),  # -0.3, 0, 0.3: +-0.745
+    ],
+)
+def test_matching_is_about_the_interval_of_the_paired_difference(values, matches):
+    (report,) = comparisons([*DENSE, *seeds("cs", 0.1, values)])
+    assert points_table(report).rows[1][-1] == ("yes" if matches else "no")
+    assert (picks(report)[0][2] is not None) == matches
+
+
+def test_one_seed_has_the_binomial_error_and_no_lead():
+    def one(value):
+        return {"re-trained": measured(value, samples=10_000)}
+
+    base = dense(0, 0.9)
+    base = replace(base, measured={"trained": measured(0.9, samples=10_000)})
+    made = [base, record("cs", 0, 0.1, None, measured=one(0.91)),
+            record("imp", 0, 0.1, None, measured=one(0.7))]  # fmt: skip
+    (report,) = comparisons(made)
+    table = points_table(report)
+    # Wilson: 0.91 - 0.9042 and 0.9 - 0.8940; Newcombe's difference is +1.00, from 0.19 to 1.81.
+    assert table.rows[1][4:6] == ["91.00±0.58", "+1.00±0.81"] and table.rows[1][-1] == "yes"
+    assert not any(e.leads or e.behind for e in at_equal_density(report)[0.1].values())
+    assert any("There is one seed" in text for text in notes(report))
+
+
+# With equally many weights
+
+
+def row(name, target, density, values):
+    settings = {"method": {"name": name, "target_density": target}}
+    return seeds(name, density, values, run=str(target), settings=settings)
+
+
+def entries(*rows):
+    (report,) = comparisons([*DENSE, *(r for own in rows for r in own)])
+    return report, at_equal_density(report)
+
+
+def test_a_lead_needs_a_paired_difference_that_excludes_zero():
+    report, found = entries(
+        row("cs", 0.1, 0.1, (0.90, 0.92, 0.94)),
+        row("gmp", 0.1, 0.102, (0.89, 0.909, 0.931)),  # 1.0, 1.1 and 0.9 points behind
+        row("cs", 0.05, 0.05, (0.90, 0.92, 0.94)),
+        row("gmp", 0.05, 0.05, (0.89, 0.93, 0.90)),  # 1, -1 and 4
+    )
+    assert {t: [n for n, e in by.items() if e.leads] for t, by in found.items()} == {
+        0.1: ["cs"],
+        0.05: [],
+    }
+    assert [n for n, e in found[0.1].items() if e.behind] == ["gmp"]
+    table = density_table(report)
+    assert table.header == ["accuracy % with", "10 % kept", "5 % kept"]
+    strong = [[isinstance(cell, Strong) for cell in line] for line in table.rows]
+    assert strong == [[False, True, False], [False, False, False]]
+    assert str(table).splitlines()[1].split()[1] == "*92.00±4.97"
+    assert details(report)[0] == (
+        "With equally many weights, cs leads all others at 10 %; gmp is behind another at 10 %; "
+        "the rest is within the error."
+    )
+
+
+def test_too_dense_and_too_sparse_are_marked_and_do_not_compete():
+    report, found = entries(
+        row("cs", 0.1, 0.1, (0.90, 0.91, 0.92)),
+        row("a", 0.1, 0.1031, (0.95, 0.96, 0.97)),
+        row("b", 0.1, 0.0969, (0.80, 0.81, 0.82)),
+        row("c", 0.1, 0.0971, (0.85, 0.86, 0.87)),
+        row("d", 0.1, 0.2, (0.85, 0.86, 0.87)),
+    )
+    assert {n: e.competes for n, e in found[0.1].items()} == {
+        "cs": True, "a": False, "b": False, "c": True,
+    }  # fmt: skip
+    assert found[0.1]["cs"].leads, "over c, the only one that competes"
+    cells = {line[0]: line[1] for line in density_table(report).rows}
+    assert cells["a"].endswith(" (at 10.31 %)") and cells["b"].endswith(" (at 9.69 %)")
+    assert "(at" not in cells["c"] and "d" not in cells
+
+
+def test_without_targets_densities_at_which_two_rows_meet_are_compared():
+    made = [*seeds("cs", 0.1, (0.90, 0.91, 0.92)), *seeds("cs", 0.02, (0.8, 0.8, 0.8), run="b"),
+            *seeds("imp", 0.101, (0.9, 0.9, 0.9))]  # fmt: skip
+    assert list(entries(made)[1]) == [pytest.approx(0.1)]
+
+
+def test_findings_name_who_matches_and_who_does_not():
+    made = [*DENSE, *seeds("cs", 0.1, (0.91, 0.92, 0.93)), *seeds("imp", 0.102, (0.9, 0.91, 0.92)),
+            *seeds("mp", 0.3, (0.9, 0.91, 0.92)), *seeds("l0", 0.3, (0.5, 0.5, 0.5))]  # fmt: skip
+    (report,) = comparisons(made)
+    assert finding(report) == (
+        "cs and imp match the dense network (91.00±2.48 %) with 10.00% of the weights; mp needs "
+        "30.00%, l0 was not shown to."
+    )
+    first = details(report)[0]
+    assert first.startswith("Picked on validation data; on test data ")
+    assert "points: cs +1.00±0.00, imp +0.00±0.00, mp +0.00±0.00." in first
+    (report,) = comparisons([*DENSE, *seeds("l0", 0.3, (0.5, 0.5, 0.5))])
+    assert finding(report) == (
+        "No subnetwork was shown to match the dense network (91.00±2.48 %) within 0.5 points."
+    )
+
+
+# A language model: lower is better, and the unit is not per cent.
+
+
+def nats(row, seed, density, value, **changes):
+    own = {"metrics": (NATS,), "measured": {"re-trained": measured(value, "loss")}}
+    return record(row, seed, density, None, **{**own, **changes})
+
+
+LANGUAGE = [
+    *(
+        nats("dense", n, 1.0, 1.5, command="train", measured={"trained": measured(1.5, "loss")})
+        for n in (0, 1)
+    ),
+    *(
+        nats("cs", seed, density, loss, number=number)
+        for number, (density, loss) in enumerate(
+            # Better; just within 0.5 % of 1.5, and outside; exactly 2 % worse; and worse still
+            [(0.5, 1.45), (0.3, 1.507), (0.2, 1.508), (0.1, 1.53), (0.05, 1.60)], 1
+        )
+        for seed in (0, 1)
+    ),
+]  # fmt: skip
+
+
+def test_lower_is_better_for_a_loss():
+    (report,) = comparisons(LANGUAGE)
+    found = {rule: point.density.mean for rule, _, point in picks(report)}
+    assert found == {"sparsest matching": 0.3, "best performing": 0.5, "sparsest within 2 %": 0.1}
+
+
+def test_tables_show_the_metric_and_its_unit():
+    (report,) = comparisons(LANGUAGE)
+    table = selection_table(report)
+    assert table.header[4:6] == ["kept %", "loss (nats)"]
+    assert table.rows[0][5] == "1.5000±0.0000"
+    assert table.rows[1][4:7] == ["30.00±0.00", "1.5070±0.0000", "-0.0070±0.0000"]
+    table = points_table(report)
+    assert table.header == ["method", "settings", "stage", "kept %", "re-trained (nats)",
+                            "against dense", "epochs", "matching"]  # fmt: skip
+    assert [row[-1] for row in table.rows] == ["", "yes", "yes", "no", "no", "no"]
+    assert finding(report) == (
+        "cs matches the dense network (1.5000±0.0000 nats) with 30.00% of the weights."
+    )
+    assert "above -0.5 %." in " ".join(notes(report))
+
+
+def test_networks_with_different_metrics_are_not_compared():
+    accurate = [dense(0, 0.9, conditions={"metric": "accuracy"})]
+    other = nats("cs", 0, 0.5, 1.4, conditions={"metric": "loss"})
+    first, second = comparisons([*accurate, other])
+    assert first.dense is not None and not first.series
+    assert second.dense is None and second.metric == NATS
+    assert [report.title for report in (first, second)] == ["t, metric accuracy", "t, metric loss"]
