@@ -7,6 +7,7 @@ from prunus_runtime.errors import FallbackWarning, GraphError, InputError, Runti
 if TYPE_CHECKING:
     from prunus_runtime.deployed import Deployed, load
     from prunus_runtime.graph import Graph, Operation
+    from prunus_runtime.limits import Limits
 
 __all__ = [
     "Deployed",
@@ -14,6 +15,7 @@ __all__ = [
     "Graph",
     "GraphError",
     "InputError",
+    "Limits",
     "Operation",
     "RuntimeFileError",
     "load",
@@ -25,5 +27,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from prunus_runtime import deployed, graph
 
-        return getattr(deployed if name in ("Deployed", "load") else graph, name)
+        return getattr(graph if name == "Operation" else deployed, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from prunus_runtime import arrays, deployed, file
 from prunus_runtime.atomic import write_atomically
+from prunus_runtime.limits import Limits
 from prunus_runtime.measures import measure
 from prunus_runtime.serve import Server
 
@@ -30,9 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Outputs for the images of one file."""
-    output = deployed.load(options.model, options.threads)(
-        arrays.from_npy(options.input.read_bytes())
-    )
+    network = deployed.load(options.model, options.threads, limits=_limits(options))
+    output = network(arrays.from_npy(options.input.read_bytes()))
     if options.output:
         write_atomically(options.output, arrays.to_npy(output))
     else:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
 
 def info(options: argparse.Namespace) -> None:
     """What is in the file, without running it."""
-    measures = measure(file.load(options.model))
+    measures = measure(file.load(options.model, _limits(options)))
     size = options.model.stat().st_size
     print(measures)
     print(
@@ -53,11 +53,15 @@ def info(options: argparse.Namespace) -> None:
 def serve(options: argparse.Namespace) -> None:
     """An HTTP server, until it is interrupted."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    network = deployed.load(options.model, options.threads)
+    network = deployed.load(options.model, options.threads, limits=_limits(options))
     with Server(network, options.host, options.port) as server:
         host, port = server.server_address[:2]
         print(f"{network!r} at http://{host!s}:{port}", flush=True)
         server.serve_forever()
+
+
+def _limits(options: argparse.Namespace) -> Limits | None:
+    return None if options.no_limits else file.DEFAULT
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, function in (("run", run), ("info", info), ("serve", serve)):
         command = commands.add_parser(name, help=function.__doc__, description=function.__doc__)
         command.add_argument("model", type=Path, help="a file that `prunus deploy` wrote")
+        command.add_argument(
+            "--no-limits", action="store_true", help="trust the file, however much it costs"
+        )
         if name != "info":
             command.add_argument("--threads", type=int, help="by default one for each processor")
         if name == "run":

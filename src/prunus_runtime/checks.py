@@ -97,6 +97,15 @@ def size(shape: Shape, what: str) -> Shape:
     return shape
 
 
+def check_memory(needed: float, limit: float) -> None:
+    """That `needed` bytes are not more than `limit`."""
+    if needed > limit:
+        raise GraphError(
+            f"it takes {needed / 2**30:.2f} GiB of memory, and the limit is {limit / 2**30:.2f}; "
+            "if you trust it, raise that: limits=Limits(memory=...), or --no-limits"
+        )
+
+
 def shown(value: Any) -> str:
     """`value` for a message, whatever it is and however long."""
     content = ascii(value) if not isinstance(value, int) or abs(value) < 2**64 else "a huge integer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from prunus_runtime import file, native, reference
-from prunus_runtime.errors import FallbackWarning, InputError
+from prunus_runtime.errors import FallbackWarning, GraphError, InputError, RuntimeFileError
 from prunus_runtime.executor import Executor
 from prunus_runtime.graph import Graph
+from prunus_runtime.limits import Limits
 from prunus_runtime.measures import Measures, measure
 from prunus_runtime.operation import Array, Shape
 
@@ -24,11 +26,18 @@ class Deployed:
 
     numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; each
     call uses `threads` threads (by default as many as there are processors) that are free. `isa`
-    forces an instruction set. `backend` says what runs it: `native` and the instructions it uses,
-    or `reference`.
+    forces an instruction set; `limits` bounds what the network may cost. `backend` says what runs
+    it: `native` and the instructions it uses, or `reference`.
     """
 
-    def __init__(self, graph: Graph, threads: int | None = None, *, isa: str | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        threads: int | None = None,
+        *,
+        isa: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise InputError(f"threads is {threads!r}, not a positive integer")
         self.graph = graph
@@ -37,7 +46,8 @@ class Deployed:
         self.backend = "reference"
         self._run: Callable[[Array], Array] = partial(reference.run, graph)
         if native.available():
-            self._run = executor = Executor(graph, threads, isa)
+            memory = math.inf if limits is None else limits.memory
+            self._run = executor = Executor(graph, threads, isa, memory)
             self.backend = f"native {executor.isa}"
         else:
             warnings.warn(
@@ -85,6 +95,18 @@ class Deployed:
         return f"Deployed({sizes}, {len(self.graph.operations)} operations, {self.backend})"
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Deployed:
-    """The deployed network in the file at `path`; `RuntimeFileError` if there is none."""
-    return Deployed(file.load(path), threads)
+def load(
+    path: str | os.PathLike[str],
+    threads: int | None = None,
+    *,
+    limits: Limits | None = file.DEFAULT,
+) -> Deployed:
+    """The deployed network in the file at `path`; `RuntimeFileError` if there is none.
+
+    A network that costs more than `limits` is refused before memory is taken; None is no limit.
+    """
+    graph = file.load(path, limits)
+    try:
+        return Deployed(graph, threads, limits=limits and limits.of_file(Path(path).stat().st_size))
+    except GraphError as error:
+        raise RuntimeFileError(f"{path}: {error}") from None
