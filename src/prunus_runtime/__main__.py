@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 
 from prunus_runtime import arrays, deployed, file
 from prunus_runtime.atomic import write_atomically
+from prunus_runtime.checks import printable
 from prunus_runtime.limits import Limits
 from prunus_runtime.measures import measure
 from prunus_runtime.serve import Server
@@ -22,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         {"run": run, "info": info, "serve": serve}[options.command](options)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -51,13 +54,17 @@ def info(options: argparse.Namespace) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """An HTTP server, until it is interrupted."""
+    """An HTTP server, until it is interrupted; a SIGTERM lets it answer what it was asked."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     network = deployed.load(options.model, options.threads, limits=_limits(options))
     with Server(network, options.host, options.port) as server:
         host, port = server.server_address[:2]
+        # Not in the handler itself, which interrupts the very loop that it would wait for.
+        ending = threading.Thread(target=server.shutdown, daemon=True)
+        signal.signal(signal.SIGTERM, lambda *_: ending.start())
         print(f"{network!r} at http://{host!s}:{port}", flush=True)
-        server.serve_forever()
+        server.serve_forever(poll_interval=0.1)
+    server.drain()
 
 
 def _limits(options: argparse.Namespace) -> Limits | None:
