@@ -7,6 +7,7 @@ from prunus_runtime.errors import FallbackWarning, GraphError, InputError, Runti
 if TYPE_CHECKING:
     from prunus_runtime.deployed import Deployed, load
     from prunus_runtime.graph import Graph, Operation
+    from prunus_runtime.images import Images
     from prunus_runtime.limits import Limits
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "FallbackWarning",
     "Graph",
     "GraphError",
+    "Images",
     "InputError",
     "Limits",
     "Operation",
@@ -27,5 +29,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from prunus_runtime import deployed, graph
 
-        return getattr(graph if name == "Operation" else deployed, name)
+        return getattr(deployed if hasattr(deployed, name) else graph, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 if it went well."""
     options = _parser().parse_args(arguments)
     try:
-        {"run": run, "info": info, "serve": serve}[options.command](options)
+        COMMANDS[options.command](options)
     except (ValueError, OSError) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1
@@ -44,13 +44,23 @@ def run(options: argparse.Namespace) -> None:
 
 def info(options: argparse.Namespace) -> None:
     """What is in the file, without running it."""
-    measures = measure(file.load(options.model, _limits(options)))
-    size = options.model.stat().st_size
+    graph = file.load(options.model, _limits(options))
+    measures, size = measure(graph), options.model.stat().st_size
     print(measures)
+    print(f"\ninput {graph.input_shape}, output {graph.output_shape}")
+    print(graph.images or "images: the file does not say how they become its input")
     print(
         f"\nfile: {size:,} bytes, {measures.float32_bytes / size:.1f} times smaller "
         f"than {measures.parameters:,} parameters in float32"
     )
+
+
+def classify(options: argparse.Namespace) -> None:
+    """Classes of images in JPEG and PNG files, with their probabilities. Needs Pillow."""
+    network = deployed.load(options.model, options.threads, limits=_limits(options))
+    for path in options.images:
+        (found,) = network.classify([path], options.top)
+        print(f"{path}: {', '.join(f'{name} {100 * p:.1f} %' for name, p in found.items())}")
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -67,6 +77,9 @@ def serve(options: argparse.Namespace) -> None:
     server.drain()
 
 
+COMMANDS = {"run": run, "classify": classify, "info": info, "serve": serve}
+
+
 def _limits(options: argparse.Namespace) -> Limits | None:
     return None if options.no_limits else file.DEFAULT
 
@@ -74,7 +87,7 @@ def _limits(options: argparse.Namespace) -> Limits | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m prunus_runtime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, function in (("run", run), ("info", info), ("serve", serve)):
+    for name, function in COMMANDS.items():
         command = commands.add_parser(name, help=function.__doc__, description=function.__doc__)
         command.add_argument("model", type=Path, help="a file that `prunus deploy` wrote")
         command.add_argument(
@@ -83,8 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         if name != "info":
             command.add_argument("--threads", type=int, help="by default one for each processor")
         if name == "run":
-            command.add_argument("input", type=Path, help="images, float32, as .npy")
+            command.add_argument("input", type=Path, help="images, float32 or uint8, as .npy")
             command.add_argument("output", type=Path, nargs="?", help=".npy; default: print")
+        if name == "classify":
+            command.add_argument("images", nargs="+", help="JPEG or PNG")
+            command.add_argument("--top", type=int, default=5, help="classes to print")
         if name == "serve":
             command.add_argument("--host", default="127.0.0.1")
             command.add_argument("--port", type=int, default=8000, help="0 takes a free one")

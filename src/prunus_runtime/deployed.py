@@ -22,7 +22,9 @@ from prunus_runtime.operation import Array, Shape
 
 
 class Deployed:
-    """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n.
+    """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n. If the
+    network knows its images (`graph.images`), uint8 pixels too, with the channels first or last;
+    and `deployed.classify(images)` gives names and probabilities.
 
     numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; each
     call uses `threads` threads (by default as many as there are processors) that are free. `isa`
@@ -65,22 +67,41 @@ class Deployed:
                 array = x.detach().cpu().numpy()
             except TypeError as error:  # numpy has no bfloat16
                 raise InputError(f"the input cannot become a numpy array: {error}") from None
-        self._check(array)
-        y = self._run(np.ascontiguousarray(array))
-        return y if array is x else x.new_tensor(y)
+        y = self._run(np.ascontiguousarray(self._checked(array)))
+        return y if array is x else x.new_tensor(y, dtype=x.float().dtype)
 
-    def _check(self, x: object) -> None:
-        """That `x` fits the network: the one place where this is checked."""
+    def classify(self, images: Any, top: int = 5) -> list[dict[str, float]]:
+        """For each image the names of the `top` classes and their probabilities, the most probable
+        first. `images` are a batch as for a call, or paths or contents of JPEG and PNG files.
+        """
+        known = self.graph.images
+        if known is None or not known.classes:
+            raise InputError("the file does not say which classes its outputs are: deploy it again")
+        if isinstance(images, list | tuple):
+            pixels = [known.read(image, self.input_shape) for image in images]
+            images = np.stack(pixels) if pixels else np.zeros((0, *self.input_shape), np.uint8)
+        output = np.asarray(self(images))
+        last = next(o for o in self.graph.operations if o.output == self.graph.output)
+        if last.kind == "softmax" and not last.attributes["log"]:
+            with np.errstate(divide="ignore"):
+                output = np.log(output)
+        return known.probabilities(output, top)
+
+    def _checked(self, x: object) -> Array:
+        """`x` as the network takes it, if it fits: the one place where this is checked."""
         if not isinstance(x, np.ndarray):
             raise InputError(
                 f"the input is a {type(x).__name__}, not a numpy array or torch tensor"
             )
+        if x.dtype == np.uint8 and self.graph.images is not None:
+            return self.graph.images.inputs(x, self.input_shape)
         if x.dtype != np.float32:
             raise InputError(f"the input is of {x.dtype}; make it float32, as the network is")
         if x.shape[1:] != self.input_shape or x.ndim == 0:
             wanted = f"(n, {', '.join(map(str, self.input_shape))})"
             hint = "; for one image, add the batch: x[None]" if x.shape == self.input_shape else ""
             raise InputError(f"the input has shape {x.shape}, not {wanted}{hint}")
+        return x
 
     def measures(self) -> Measures:
         """Weights, kept weights and multiply-adds, of each layer and in all."""

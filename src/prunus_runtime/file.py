@@ -27,6 +27,7 @@ from prunus_runtime.atomic import write_atomically
 from prunus_runtime.checks import shown
 from prunus_runtime.errors import GraphError, RuntimeFileError
 from prunus_runtime.graph import Graph, described, infer
+from prunus_runtime.images import Images
 from prunus_runtime.limits import Limits
 from prunus_runtime.operation import Array, Operation
 from prunus_runtime.storage import STORES, Stored
@@ -74,15 +75,15 @@ def encode(graph: Graph, store: str = "fp32") -> bytes:
         _encode_operation(operation, position, store, parts)
         for position, operation in enumerate(graph.operations)
     ]
-    header = json.dumps(
-        {
-            "input": graph.input,
-            "input_shape": graph.input_shape,
-            "operations": operations,
-            "output": graph.output,
-        },
-        separators=(",", ":"),
-    ).encode()
+    content: dict[str, Any] = {
+        "input": graph.input,
+        "input_shape": graph.input_shape,
+        "operations": operations,
+        "output": graph.output,
+    }
+    if graph.images is not None:
+        content["images"] = graph.images.described()
+    header = json.dumps(content, separators=(",", ":")).encode()
     # Weights have no repetitions to find: with only runs it is faster, and smaller.
     body = _gzip([len(header).to_bytes(4, "little"), header], zlib.Z_DEFAULT_STRATEGY)
     body += _gzip(parts, zlib.Z_RLE)
@@ -185,6 +186,7 @@ def _decode_header(content: bytes, limits: Limits | None) -> tuple[Graph, list[d
         header = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise RuntimeFileError(f"the header is not JSON: {shown(str(error))}") from None
+    images = header.pop("images", None) if isinstance(header, dict) else None
     names, shape, entries, output = _fields(
         header, "the header", input=str, input_shape=list, operations=list, output=str
     )
@@ -194,7 +196,8 @@ def _decode_header(content: bytes, limits: Limits | None) -> tuple[Graph, list[d
     total = sum(math.prod(one.shape) for stored in tensors for one in stored.values())
     if total > MAX_TOTAL:
         raise RuntimeFileError(f"all tensors have {total} elements; the limit is {MAX_TOTAL}")
-    graph = Graph(names, tuple(shape), operations, output)
+    known = None if images is None else Images.parse(images)
+    graph = Graph(names, tuple(shape), operations, output, known)
     shapes = infer(graph)
     if limits is not None:
         limits.check(graph, shapes, sum(one.kept for stored in tensors for one in stored.values()))

@@ -1,10 +1,11 @@
 """A small HTTP server for one deployed network, with nothing but the standard library.
 
 `POST /predict` takes a batch as `.npy` or, with the content type `application/json`, as nested
-lists, and answers in kind. `GET /info` describes the network, `GET /health` says that it is there.
-Errors are JSON: `{"error": "..."}`. Connections, bytes, computations and time are bounded, so that
-no client takes them from the others. It has no encryption and no authentication: put it behind a
-proxy that has.
+lists, and answers in kind; or one image, `image/jpeg` or `image/png`, and answers with its classes
+and their probabilities, as JSON. `GET /info` describes the network, `GET /health` says that it is
+there. Errors are JSON: `{"error": "..."}`. Connections, bytes, computations and time are bounded,
+so that no client takes them from the others. It has no encryption and no authentication: put it
+behind a proxy that has.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_BODY = 2**26
 """Bytes of a request, and four times as many of an answer and of all requests at a time."""
 JSON_COST = 32
 """How many times as much memory numbers take as JSON than as `.npy`."""
-NPY, JSON = "application/x-npy", "application/json"
+NPY, JSON, IMAGES = "application/x-npy", "application/json", ("image/jpeg", "image/png")
 PATHS = "there are GET /health, GET /info and POST /predict"
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Server(ThreadingHTTPServer):
         self._room, self._freed = 4 * max_body, threading.Condition()
         self.answer_bytes = 4 * math.prod(deployed.output_shape)
         measures = deployed.measures()
-        self.info = {
+        self.info: dict[str, Any] = {
             "input_shape": deployed.input_shape,
             "output_shape": deployed.output_shape,
             "backend": deployed.backend,
@@ -76,6 +77,7 @@ class Server(ThreadingHTTPServer):
             "kept_weights": measures.kept_weights,
             "multiply_adds": measures.macs,
             "kept_multiply_adds": measures.kept_macs,
+            "images": deployed.graph.images and deployed.graph.images.described(),
         }
         super().__init__((host, port), Handler)
 
@@ -217,7 +219,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, kind, result)
 
     def _predict(self, content: bytes) -> tuple[str, bytes]:
-        is_json = self.headers.get_content_type() == JSON
+        kind = self.headers.get_content_type()
+        if kind in IMAGES:
+            return JSON, json.dumps(self.server.deployed.classify([content])[0]).encode()
+        is_json = kind == JSON
         x = arrays.from_json(content) if is_json else arrays.from_npy(content)
         most = 4 * self.server.max_body // (JSON_COST if is_json else 1)
         if x.ndim and len(x) * self.server.answer_bytes > most:
