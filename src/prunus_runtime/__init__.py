@@ -7,13 +7,17 @@ from prunus_runtime.errors import FallbackWarning, GraphError, InputError, Runti
 if TYPE_CHECKING:
     from prunus_runtime.deployed import Deployed, load
     from prunus_runtime.graph import Graph, Operation
+    from prunus_runtime.images import Images
+    from prunus_runtime.limits import Limits
 
 __all__ = [
     "Deployed",
     "FallbackWarning",
     "Graph",
     "GraphError",
+    "Images",
     "InputError",
+    "Limits",
     "Operation",
     "RuntimeFileError",
     "load",
@@ -25,5 +29,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from prunus_runtime import deployed, graph
 
-        return getattr(deployed if name in ("Deployed", "load") else graph, name)
+        return getattr(deployed if hasattr(deployed, name) else graph, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,14 +22,17 @@ def from_npy(content: bytes) -> np.ndarray:
             shape, is_fortran, kind = np.lib.format.read_array_header_1_0(source)
         else:
             shape, is_fortran, kind = np.lib.format.read_array_header_2_0(source)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+    except Exception as error:  # numpy lets through whatever its parsers raise
         raise InputError(f"the input is no array in the .npy format: {shown(str(error))}") from None
     if kind.kind not in "fiu":
         raise InputError(f"the input is of {kind}; make it float32, as the network is")
     rest = content[source.tell() :]
     if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(rest):
         raise InputError(f"the input has shape {shown(shape)}, but {len(rest)} bytes of content")
-    return np.frombuffer(rest, kind).reshape(shape, order="F" if is_fortran else "C")
+    try:
+        return np.frombuffer(rest, kind).reshape(shape, order="F" if is_fortran else "C")
+    except ValueError as error:
+        raise InputError(f"the input has shape {shown(shape)}: {error}") from None
 
 
 def to_npy(array: Array) -> bytes:

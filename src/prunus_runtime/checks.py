@@ -97,7 +97,21 @@ def size(shape: Shape, what: str) -> Shape:
     return shape
 
 
+def check_memory(needed: float, limit: float) -> None:
+    """That `needed` bytes are not more than `limit`."""
+    if needed > limit:
+        raise GraphError(
+            f"it takes {needed / 2**30:.2f} GiB of memory, and the limit is {limit / 2**30:.2f}; "
+            "if you trust it, raise that: limits=Limits(memory=...), or --no-limits"
+        )
+
+
 def shown(value: Any) -> str:
     """`value` for a message, whatever it is and however long."""
     content = ascii(value) if not isinstance(value, int) or abs(value) < 2**64 else "a huge integer"
     return content if len(content) <= 80 else content[:77] + "..."
+
+
+def printable(text: str) -> str:
+    """`text` on one line, without codes that a terminal would act on."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -23,15 +23,24 @@ class Executor:
     """A graph ready to run, with a program for each size of chunk. `Deployed` checks its inputs.
 
     `threads` share the work (as many as this process may use, if None); `isa` forces an instruction
-    set. Calls from several threads at once are safe.
+    set. Its plan, and the activations of one image, may take `memory` bytes: a `GraphError` at once
+    if these take more. Calls from several threads at once are safe.
     """
 
-    def __init__(self, graph: Graph, threads: int | None = None, isa: str | None = None) -> None:
-        self.graph = graph
+    def __init__(
+        self,
+        graph: Graph,
+        threads: int | None = None,
+        isa: str | None = None,
+        memory: float = inf,
+    ) -> None:
+        self.graph, self.memory = graph, memory
         self.threads = threads or _processors()
         self.isa = instruction_set(isa)
         self._vector = lanes(self.isa)
         self._arenas: dict[int, float] = {}
+        if memory < inf:
+            self._arenas[1] = arena_size(graph, self.isa, 1, memory)
         self._programs: dict[int, Program] = {}
         self._planning = threading.Lock()
 
@@ -60,7 +69,9 @@ class Executor:
         if lanes not in self._programs:
             with self._planning:
                 if lanes not in self._programs:
-                    self._programs[lanes] = make_program(self.graph, self.isa, lanes, self.threads)
+                    self._programs[lanes] = make_program(
+                        self.graph, self.isa, lanes, self.threads, self.memory
+                    )
         return self._programs[lanes]
 
     def _arena(self, lanes: int) -> float:

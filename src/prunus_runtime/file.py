@@ -27,6 +27,8 @@ from prunus_runtime.atomic import write_atomically
 from prunus_runtime.checks import shown
 from prunus_runtime.errors import GraphError, RuntimeFileError
 from prunus_runtime.graph import Graph, described, infer
+from prunus_runtime.images import Images
+from prunus_runtime.limits import Limits
 from prunus_runtime.operation import Array, Operation
 from prunus_runtime.storage import STORES, Stored
 
@@ -35,6 +37,8 @@ PREFIX = struct.Struct("<6sH32s")
 """Magic, version, SHA-256 of all that follows."""
 MAX_HEADER, MAX_FILE, MAX_TOTAL = 2**22, 2**32, 2**29
 """Bytes of the header, bytes of the file, elements of all tensors (two GiB)."""
+DEFAULT = Limits()
+"""Of files from anywhere."""
 
 
 def save(graph: Graph, path: str | os.PathLike[str], store: str = "fp32") -> Path:
@@ -49,12 +53,16 @@ def save(graph: Graph, path: str | os.PathLike[str], store: str = "fp32") -> Pat
     return write_atomically(target, content)
 
 
-def load(path: str | os.PathLike[str]) -> Graph:
-    """The network that `save` wrote to `path`, its tensors whole and float32 again."""
+def load(path: str | os.PathLike[str], limits: Limits | None = DEFAULT) -> Graph:
+    """The network that `save` wrote to `path`, its tensors whole and float32 again.
+
+    A network that takes more than `limits`, and more than a multiple of the file's own size, is
+    refused before memory is taken. None stands for no limits.
+    """
     with Path(path).open("rb") as file:
         content = file.read(MAX_FILE + 1)
     with _naming(f"{path}:"):
-        return decode(content)
+        return decode(content, limits)
 
 
 def encode(graph: Graph, store: str = "fp32") -> bytes:
@@ -67,23 +75,23 @@ def encode(graph: Graph, store: str = "fp32") -> bytes:
         _encode_operation(operation, position, store, parts)
         for position, operation in enumerate(graph.operations)
     ]
-    header = json.dumps(
-        {
-            "input": graph.input,
-            "input_shape": graph.input_shape,
-            "operations": operations,
-            "output": graph.output,
-        },
-        separators=(",", ":"),
-    ).encode()
+    content: dict[str, Any] = {
+        "input": graph.input,
+        "input_shape": graph.input_shape,
+        "operations": operations,
+        "output": graph.output,
+    }
+    if graph.images is not None:
+        content["images"] = graph.images.described()
+    header = json.dumps(content, separators=(",", ":")).encode()
     # Weights have no repetitions to find: with only runs it is faster, and smaller.
     body = _gzip([len(header).to_bytes(4, "little"), header], zlib.Z_DEFAULT_STRATEGY)
     body += _gzip(parts, zlib.Z_RLE)
     return PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest()) + body
 
 
-def decode(content: bytes) -> Graph:
-    """The network in the `content` of a file."""
+def decode(content: bytes, limits: Limits | None = DEFAULT) -> Graph:
+    """The network in the `content` of a file, if it is within `limits`."""
     if len(content) < PREFIX.size or not content.startswith(MAGIC):
         raise RuntimeFileError("this is not a file of a deployed network, or its start is lost")
     if len(content) > MAX_FILE:
@@ -95,16 +103,16 @@ def decode(content: bytes) -> Graph:
     if hashlib.sha256(body).digest() != digest:
         raise RuntimeFileError("the file was damaged or cut off; its checksum does not fit")
     try:
-        return _decode_body(_Reader(body))
+        return _decode_body(_Reader(body), limits and limits.of_file(len(content)))
     except GraphError as error:
         raise RuntimeFileError(str(error)) from None
 
 
-def _decode_body(reader: _Reader) -> Graph:
+def _decode_body(reader: _Reader, limits: Limits | None) -> Graph:
     size = int.from_bytes(reader.read(4), "little")
     if size > MAX_HEADER:
         raise RuntimeFileError(f"the header would have {size} bytes; the limit is {MAX_HEADER}")
-    graph, tensors = _decode_header(reader.read(size))
+    graph, tensors = _decode_header(reader.read(size), limits)
     operations = []
     for position, (operation, stored) in enumerate(zip(graph.operations, tensors, strict=True)):
         decoded = {}
@@ -172,12 +180,13 @@ def _encode_operation(
     }
 
 
-def _decode_header(content: bytes) -> tuple[Graph, list[dict[str, Stored]]]:
+def _decode_header(content: bytes, limits: Limits | None) -> tuple[Graph, list[dict[str, Stored]]]:
     """A graph whose tensors have shapes but take no memory, checked; and how they are stored."""
     try:
         header = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise RuntimeFileError(f"the header is not JSON: {shown(str(error))}") from None
+    images = header.pop("images", None) if isinstance(header, dict) else None
     names, shape, entries, output = _fields(
         header, "the header", input=str, input_shape=list, operations=list, output=str
     )
@@ -187,8 +196,11 @@ def _decode_header(content: bytes) -> tuple[Graph, list[dict[str, Stored]]]:
     total = sum(math.prod(one.shape) for stored in tensors for one in stored.values())
     if total > MAX_TOTAL:
         raise RuntimeFileError(f"all tensors have {total} elements; the limit is {MAX_TOTAL}")
-    graph = Graph(names, tuple(shape), operations, output)
-    infer(graph)
+    known = None if images is None else Images.parse(images)
+    graph = Graph(names, tuple(shape), operations, output, known)
+    shapes = infer(graph)
+    if limits is not None:
+        limits.check(graph, shapes, sum(one.kept for stored in tensors for one in stored.values()))
     return graph, tensors
 
 

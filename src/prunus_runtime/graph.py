@@ -15,6 +15,7 @@ import numpy as np
 
 from prunus_runtime.checks import shown, size, text
 from prunus_runtime.errors import GraphError
+from prunus_runtime.images import Images
 from prunus_runtime.operation import Array, Operation, Shape
 from prunus_runtime.ops import output_shape
 
@@ -23,12 +24,13 @@ __all__ = ["Array", "Graph", "Operation", "Shape", "described", "infer"]
 
 @dataclass(frozen=True)
 class Graph:
-    """A network: one input, one output."""
+    """A network: one input, one output; and how images become its input, if that is known."""
 
     input: str
     input_shape: Shape
     operations: tuple[Operation, ...]
     output: str
+    images: Images | None = None
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
@@ -75,6 +77,8 @@ def infer(graph: Graph) -> dict[str, Shape]:
             raise GraphError(f"{described(operation, position)}: {error}") from None
     if graph.output not in [operation.output for operation in graph.operations]:
         raise GraphError(f"the graph's output {shown(graph.output)} is made by no operation")
+    if graph.images is not None:
+        graph.images.check(graph.input_shape, known[graph.output])
     return known
 
 

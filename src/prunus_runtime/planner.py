@@ -10,18 +10,21 @@ import math
 from collections import Counter
 
 from prunus_runtime import native
+from prunus_runtime.checks import check_memory
 from prunus_runtime.graph import Graph
 from prunus_runtime.native.interface import Kernel, Place
-from prunus_runtime.operation import Operation
 from prunus_runtime.ops import kind_of
 from prunus_runtime.plan.builder import Builder, Step, check_arena
 from prunus_runtime.plan.layout import ArenaLayout
 
 
-def make_program(graph: Graph, isa: str, lanes: int, threads: int) -> native.Program:
-    """The program for chunks of `lanes` images: 1, 2, 4, ... up to the size of a vector."""
+def make_program(
+    graph: Graph, isa: str, lanes: int, threads: int, memory: float = math.inf
+) -> native.Program:
+    """The program for chunks of `lanes` images: 1, 2, 4, ... up to the size of a vector. `memory`
+    limits the bytes of its constants, and those of its arena."""
     steps = _fuse(graph)
-    builder = Builder(isa, lanes, threads, *_lay_out(graph, steps, isa, lanes))
+    builder = Builder(isa, lanes, threads, *_lay_out(graph, steps, isa, lanes, memory), memory)
     builder.emit(Kernel.LOAD_INPUT, out=builder.places[graph.input])
     for step in steps:
         kind_of(step.operation).emit(builder, step)
@@ -29,9 +32,9 @@ def make_program(graph: Graph, isa: str, lanes: int, threads: int) -> native.Pro
     return builder.program(math.prod(graph.input_shape), math.prod(graph.output_shape))
 
 
-def arena_size(graph: Graph, isa: str, lanes: int) -> int:
+def arena_size(graph: Graph, isa: str, lanes: int, memory: float = math.inf) -> int:
     """Floats of the activations of a chunk of `lanes` images."""
-    return _lay_out(graph, _fuse(graph), isa, lanes)[1]
+    return _lay_out(graph, _fuse(graph), isa, lanes, memory)[1]
 
 
 def _fuse(graph: Graph) -> list[Step]:
@@ -40,11 +43,22 @@ def _fuse(graph: Graph) -> list[Step]:
     readers = Counter(name for operation in graph.operations for name in operation.inputs)
     readers[graph.output] += 1
     steps: dict[str, Step] = {}
-    for operation in graph.operations:
-        layer, step = _joined(operation, graph, steps, readers)
-        if layer is not None:
-            del steps[layer]
-        steps[operation.output] = step
+    order: dict[str, int] = {}
+    for number, operation in enumerate(graph.operations):
+        # The latest layer that can do it as well, so that all other inputs exist by then.
+        made = set(operation.inputs) & steps.keys()
+        for name in sorted(made, key=order.__getitem__, reverse=True):
+            step = steps[name]
+            if step.operation.is_layer and readers[name] == 1:
+                joined = kind_of(operation).joined(operation, step, graph.shapes)
+                if joined is not None:
+                    del steps[name]
+                    break
+        else:
+            has_weights = not operation.is_layer or operation.tensors["weight"].any()
+            inputs = operation.inputs if has_weights else ()
+            joined = Step(operation, inputs, operation.output)
+        steps[operation.output], order[operation.output] = joined, number
     wanted, used = {graph.output}, []
     for step in reversed(steps.values()):
         if step.output in wanted:
@@ -53,22 +67,9 @@ def _fuse(graph: Graph) -> list[Step]:
     return used[::-1]
 
 
-def _joined(
-    operation: Operation, graph: Graph, steps: dict[str, Step], readers: Counter[str]
-) -> tuple[str | None, Step]:
-    """The step that does `operation`, and the layer that it is joined with: the latest that can do
-    it, so that all other inputs exist by then."""
-    for name in reversed(steps):
-        layer = steps[name]
-        if name in operation.inputs and layer.operation.is_layer and readers[name] == 1:
-            step = kind_of(operation).joined(operation, layer, graph.shapes)
-            if step is not None:
-                return name, step
-    has_weights = not operation.is_layer or operation.tensors["weight"].any()
-    return None, Step(operation, operation.inputs if has_weights else (), operation.output)
-
-
-def _lay_out(graph: Graph, steps: list[Step], isa: str, lanes: int) -> tuple[dict[str, Place], int]:
+def _lay_out(
+    graph: Graph, steps: list[Step], isa: str, lanes: int, memory: float
+) -> tuple[dict[str, Place], int]:
     """Every value's place, and the size of the arena."""
     layout = ArenaLayout(lanes, native.lanes(isa))
     layout.add(graph.input, graph.input_shape)
@@ -91,4 +92,5 @@ def _lay_out(graph: Graph, steps: list[Step], isa: str, lanes: int) -> tuple[dic
             layout.share(step.output, step.residual)
     places, arena = layout.place(lifetimes)
     check_arena(arena, lanes, layout.vector)
+    check_memory(4 * arena, memory)
     return places, arena

@@ -39,7 +39,7 @@ Y = reference.run(GRAPH, X)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(Deployed(GRAPH, threads=1), port=0, max_body=100_000) as server:
+    with Server(Deployed(GRAPH, threads=1), port=0, max_body=1_000_000) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield server
@@ -153,8 +153,8 @@ def described(shape: str, kind: str = "<f4") -> str:
         (400, b"[1, 2, 3]", JSON, "shape (3,), not (n, 2, 3, 3)"),
         (400, b"1", JSON, "shape (), not"),
         (400, b"\xff", JSON, "no list of numbers"),
-        (413, bytes(100_001), {}, "more than 100000 bytes"),
-        (413, b"", {"Content-Length": "9" * 5000}, "more than 100000 bytes"),
+        (413, bytes(1_000_001), {}, "more than 1000000 bytes"),
+        (413, b"", {"Content-Length": "9" * 5000}, "more than 1000000 bytes"),
         (411, b"", {"Content-Length": "-5"}, "Content-Length"),
         (411, b"", {"Content-Length": "x"}, "Content-Length"),
         (411, b"0\r\n\r\n", {"Transfer-Encoding": "chunked"}, "Content-Length"),

@@ -37,8 +37,8 @@ def deploy(
 ) -> None:
     """Make a trained sparse network small and fast, and write it to one file.
 
-    Prints what became of it: weights and multiply-adds, file size, the difference from the dense
-    network, the task's metrics before and after, and measured speed.
+    Prints what became of it: weights and multiply-adds, file size, the difference from the same
+    network in PyTorch, the task's metrics before and after, and measured speed.
 
     Parameters
     ----------
@@ -74,7 +74,12 @@ def deploy(
     trained = _find(ticket, task, data, download=download)
     example = _example(trained.task, batch)
     deployed = make(
-        trained.task.build(), trained.ticket, example, weights="ticket", threads=threads
+        trained.task.build(),
+        trained.ticket,
+        example,
+        weights="ticket",
+        threads=threads,
+        images=trained.task.images,
     )
     if format is None:
         format = "module" if deployed.graph is None else "prunus"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from prunus.masks import Mask
 from prunus.tickets.ticket import Ticket
 from prunus_runtime import file
 from prunus_runtime.graph import Graph
+from prunus_runtime.images import Images
 
 Store = Literal["fp32", "fp16", "int8"]
 
@@ -33,6 +35,7 @@ def deploy(
     *,
     weights: Literal["model", "ticket"] = "model",
     threads: int | None = None,
+    images: Images | None = None,
 ) -> Deployed:
     """Make a trained sparse network small and fast: strip, capture, fold, compact, plan.
 
@@ -40,7 +43,9 @@ def deploy(
     one and under the model's own gates if it carries any. `weights="ticket"` takes the ticket's
     weights as well: for tickets of finished training, as `prunus prune` and `prunus retrain` write
     them. `example_input` is a batch; its shape and size are those of the report's measurements.
-    `threads` is how many threads a call uses, by default as many as there are processors.
+    `threads` is how many threads a call uses, by default as many as there are processors. `images`
+    says how images become the network's input and what its classes are called: a file that knows
+    can be given JPEGs. A `Task` has it as `task.images`, if it is of images.
 
     `model` stays as it is. A network that the runtime cannot run works all the same, as a PyTorch
     module: `deployed.fallback` says why.
@@ -48,9 +53,13 @@ def deploy(
     plain = _with_ticket(model, ticket, weights)
     example = as_input(example_input)
     try:
-        captured = capture(plain, example)
+        captured = replace(capture(plain, example), images=images)
     except DeployError as error:
         return Deployed(plain, example, fallback=str(error), threads=threads)
+    try:
+        captured.check()
+    except prunus_runtime.GraphError as error:
+        raise DeployError(str(error)) from error
     return Deployed(plain, example, captured, threads=threads)
 
 

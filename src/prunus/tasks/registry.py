@@ -53,7 +53,7 @@ def load_task(
     def build() -> nn.Module:
         return make(**sizes)
 
-    return Task(name, data, build, recipe_for(data_name, network))
+    return Task(name, data, build, recipe_for(data_name, network), images=data.images)
 
 
 def outline_task(name: str, *_args: object, **_options: object) -> Task:

@@ -16,6 +16,7 @@ from prunus.tasks.data.protocol import Data
 from prunus.tasks.losses import Loss, cross_entropy
 from prunus.tasks.metrics import Metric, accuracy
 from prunus.tasks.recipes import RECIPES, Recipe
+from prunus_runtime.images import Images
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Task:
     select: str = "paper"
     """Which weights are sparsified if the settings of the method do not say: a rule of
     `prunus.choose`, such as `"paper"` (convolutions) or `"linear"`."""
+    images: Images | None = None
+    """How an image becomes the network's input, and what its classes are called: a deployed file
+    knows it, so that it can be given JPEGs."""
 
     def __post_init__(self) -> None:
         names = [metric.info.name for metric in self.metrics]

@@ -66,6 +66,10 @@ class Kind(ABC):
     def run(self, operation: Operation, inputs: Sequence[Array], /) -> Array:
         """What it computes, in numpy: the truth that the native core is tested against."""
 
+    def work(self, _operation: Operation, _inputs: Sequence[Shape], /) -> int:
+        """Multiply-adds that take about as long as one element of the output."""
+        return 16
+
     # Channels, for `prunus.deployment`, which removes those that do not matter
 
     pointwise = False

@@ -29,6 +29,9 @@ class Layer(Kind):
 
     tensors = ("weight",)
 
+    def work(self, operation: Operation, _: Sequence[Shape]) -> int:
+        return math.prod(operation.tensors["weight"].shape[1:])
+
     def known(self, operation: Operation, inputs: Sequence[Channels]) -> Flags:
         unknown: Flags = _reads(operation) @ ~inputs[0].known
         return ~unknown

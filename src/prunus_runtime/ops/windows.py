@@ -19,6 +19,8 @@ from prunus_runtime.plan.builder import Builder, Step
 
 MAX_PADDING = 4096
 """Of a pooling, on each side."""
+TAP = 8
+"""Multiply-adds that take about as long as one input of a pooling's window."""
 
 
 def count_windows(operation: Operation, x: Shape, kernel: Sequence[int]) -> tuple[int, int]:
@@ -114,6 +116,10 @@ class WindowPool(Pool):
         self._check_seen(operation, output, inputs[0])
         return (inputs[0][0], *output)
 
+    def work(self, operation: Operation, _: Sequence[Shape]) -> int:
+        height, width = operation.attributes["kernel"]
+        return TAP * int(height * width)
+
     def counted(self, operation: Operation) -> Sequence[int]:
         """Padding that counts as something to see: [top, left, bottom, right]."""
         counted: Sequence[int] = operation.attributes.get("count_padding", (0, 0, 0, 0))
@@ -199,6 +205,10 @@ class AdaptiveAvgPool(Pool):
 
     def shape(self, operation: Operation, inputs: Sequence[Shape]) -> Shape:
         return (image(inputs[0])[0], *integers(operation, "size", 2, 1))
+
+    def work(self, operation: Operation, inputs: Sequence[Shape]) -> int:
+        height, width = operation.attributes["size"]
+        return TAP * int((inputs[0][1] // height + 2) * (inputs[0][2] // width + 2))
 
     def run(self, operation: Operation, inputs: Sequence[Array]) -> Array:
         x = inputs[0]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prunus_runtime import native
+from prunus_runtime.checks import check_memory
 from prunus_runtime.errors import GraphError
 from prunus_runtime.native.interface import (
     MOST_PARAMETERS,
@@ -54,15 +55,22 @@ class Step:
 
 
 class Builder:
-    """A program in the making. `places` says where values lie, `arena` how large all are."""
+    """A program in the making. `places` says where values lie, `arena` how large all are; `memory`
+    is how many bytes the constants of the program may take."""
 
     def __init__(
-        self, isa: str, lanes: int, threads: int, places: dict[str, Place], arena: int
+        self,
+        isa: str,
+        lanes: int,
+        threads: int,
+        places: dict[str, Place],
+        arena: int,
+        memory: float,
     ) -> None:
         self.isa, self.lanes = isa, lanes
         self.vector, self.most = native.lanes(isa), native.most_vectors(isa)
         self.threads = min(threads, MOST_PARTS)
-        self.places, self.arena = places, arena
+        self.places, self.arena, self.memory = places, arena, memory
         self._instructions: list[Instruction] = []
         self._pools: dict[str, list[NDArray[Any]]] = {
             # Each begins with one unused element, so that none is ever empty.
@@ -86,6 +94,7 @@ class Builder:
         begin = self._sizes[pool]
         self._pools[pool].extend(arrays)
         self._sizes[pool] += sum(len(array) for array in arrays)
+        check_memory(4 * (sum(self._sizes.values()) + self._sizes["entries"]), self.memory)
         return begin
 
     def emit(

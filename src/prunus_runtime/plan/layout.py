@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+import math
+from bisect import bisect
 from dataclasses import dataclass, field
 
 from prunus_runtime.native.interface import Place
@@ -10,6 +12,8 @@ from prunus_runtime.operation import Shape
 
 ALIGN = 16
 """Floats in a cache line."""
+MOST_GAPS = 256
+"""Between living values, that a new one is tried in."""
 
 
 @dataclass
@@ -69,9 +73,12 @@ class ArenaLayout:
         self._places[name] = self._places.get(older, older)
 
     def _root(self, name: str) -> str:
-        while name in self._same_pitch:
-            name = self._same_pitch[name]
-        return name
+        root = name
+        while root in self._same_pitch:
+            root = self._same_pitch[root]
+        while name != root:  # shorter ways for the next time
+            self._same_pitch[name], name = root, self._same_pitch[name]
+        return root
 
     def place(self, lifetimes: dict[str, tuple[int, int]]) -> tuple[dict[str, Place], int]:
         """Every value's place and the size of the arena. Values whose lifetimes (first, last step)
@@ -118,26 +125,32 @@ def _pack(
     places: dict[str, Place], lifetimes: dict[str, tuple[int, int]]
 ) -> tuple[dict[str, Place], int]:
     """Each value, in order of birth, goes to the lowest address where no living value is."""
-    placed: dict[str, tuple[int, int]] = {}
     result, size = {}, 0
+    gaps: list[tuple[int, float]] = [(0, math.inf)]  # by address; none touches another
+    living: list[tuple[int, int, int]] = []  # a heap: last step, begin, end
     for name in sorted(places, key=lambda name: lifetimes[name]):
         place, (born, died) = places[name], lifetimes[name]
-        living = sorted(
-            placed[other]
-            for other in placed
-            if lifetimes[other][0] <= died and lifetimes[other][1] >= born
-        )
-        start = _first_gap(living, place.size)
-        placed[name] = (start, start + place.size)
+        while living and living[0][0] < born:
+            _release(gaps, *heapq.heappop(living)[1:])
+        # Of very many gaps only the first are tried, so that planning takes no more than linear
+        # time; the last one has no end.
+        tried = [*range(min(len(gaps), MOST_GAPS)), len(gaps) - 1]
+        number = next(i for i in tried if gaps[i][1] - gaps[i][0] >= place.size)
+        start, gap_end = gaps[number]
+        end = start + _round_up(place.size, ALIGN)
+        gaps[number : number + 1] = [(end, gap_end)] if end < gap_end else []
+        heapq.heappush(living, (died, start, end))
         result[name] = place._replace(offset=start + place.lead)
         size = max(size, start + place.size)
     return result, size
 
 
-def _first_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
-    start = 0
-    for begin, end in taken:
-        if begin - start >= size:
-            break
-        start = max(start, _round_up(end, ALIGN))
-    return start
+def _release(gaps: list[tuple[int, float]], begin: int, end: float) -> None:
+    """Makes a gap of [begin, end), together with those that it touches."""
+    number = bisect(gaps, (begin, end))
+    if number < len(gaps) and gaps[number][0] == end:
+        end = gaps.pop(number)[1]
+    if number > 0 and gaps[number - 1][1] == begin:
+        number -= 1
+        begin = gaps.pop(number)[0]
+    gaps.insert(number, (begin, end))

@@ -10,6 +10,7 @@ from prunus.errors import SettingError
 from prunus.tasks.data.batches import Batches
 from prunus.tasks.data.sharding import LoaderOptions
 from prunus.tasks.data.splits import DataOptions, SplitName, hold_out
+from prunus_runtime.images import Images
 
 _CHUNK = 5_000
 
@@ -74,6 +75,14 @@ class ArrayData:
     std: tuple[float, ...]
     padding: int = 0
     flip: bool = False
+    classes: tuple[str, ...] = ()
+
+    @property
+    def images(self) -> Images:
+        """Of its own size, normalised; classes without names are called by their numbers."""
+        order = "grey" if self.channels == 1 else "RGB"
+        classes = self.classes or tuple(map(str, range(self.num_classes)))
+        return Images(self.mean, self.std, self.image_size, order, classes=classes)
 
     @property
     def image_size(self) -> int:
@@ -118,6 +127,7 @@ def array_data(
     validation_images: int,
     augment: bool = False,
     flip: bool = False,
+    classes: tuple[str, ...] = (),
 ) -> ArrayData:
     """Cut an official training and test set as `options` ask.
 
@@ -137,6 +147,7 @@ def array_data(
         std=std,
         padding=train.images.shape[-1] // 8 if augment else 0,
         flip=flip,
+        classes=classes,
     )
 
 

@@ -20,6 +20,10 @@ from prunus.tasks.data.splits import DataOptions
 
 _SHAPE = (3, 32, 32)
 _VALIDATION_IMAGES = 5_000
+_CIFAR10 = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
 
 
 def cifar10(root: Path, options: DataOptions) -> ArrayData:
@@ -49,6 +53,7 @@ def _cifar(
         validation_images=_VALIDATION_IMAGES,
         augment=True,
         flip=True,
+        classes=_CIFAR10 if name == "cifar10" else (),
     )
 
 

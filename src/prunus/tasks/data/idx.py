@@ -18,6 +18,10 @@ from prunus.tasks.data.splits import DataOptions
 _UNSIGNED_BYTE = 0x08
 _NUM_CLASSES = 10
 _VALIDATION_IMAGES = 5_000
+_CLOTHES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
 
 
 def mnist(root: Path, options: DataOptions) -> ArrayData:
@@ -40,6 +44,7 @@ def _idx_data(name: str, root: Path, options: DataOptions, *, augment: bool) -> 
         validation_images=_VALIDATION_IMAGES,
         augment=augment,
         flip=augment,
+        classes=_CLOTHES if name == "fashion-mnist" else (),
     )
 
 

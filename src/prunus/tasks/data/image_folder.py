@@ -16,6 +16,7 @@ from prunus.randomness import generator_for, seed_for
 from prunus.tasks.data.batches import Normalise
 from prunus.tasks.data.errors import DamagedDataError
 from prunus.tasks.data.image_transforms import (
+    evaluation_side,
     evaluation_view,
     read_image,
     require_pillow,
@@ -24,6 +25,8 @@ from prunus.tasks.data.image_transforms import (
 from prunus.tasks.data.image_tree import ImageList, ImageSplits, read_tree
 from prunus.tasks.data.sharding import LoaderOptions, Plan
 from prunus.tasks.data.splits import DataOptions, SplitName
+from prunus_runtime.checks import printable
+from prunus_runtime.images import Images
 
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
@@ -46,6 +49,12 @@ class ImageFolderData:
     def num_classes(self) -> int:
         """The number of class folders."""
         return len(self.splits.classes)
+
+    @property
+    def images(self) -> Images:
+        """As `evaluation` prepares them, and the names of the class folders."""
+        short_side = evaluation_side(self.image_size)
+        return Images(_MEAN, _STD, short_side, classes=tuple(map(printable, self.splits.classes)))
 
     @property
     def fingerprint(self) -> str:

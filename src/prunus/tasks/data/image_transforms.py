@@ -11,6 +11,7 @@ from torch import Tensor
 
 from prunus.errors import SettingError
 from prunus.tasks.data.errors import DamagedDataError
+from prunus_runtime.images import middle
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -70,12 +71,13 @@ def random_box(width: int, height: int, random: Random) -> tuple[int, int, int, 
 
 def evaluation_view(image: "Image", size: int) -> Tensor:
     """The middle, after the shorter side became 256/224 of `size` (uint8, CHW)."""
-    short = round(size * _EVALUATION_MARGIN)
-    shorter = min(image.width, image.height)
-    width, height = image.width * short // shorter, image.height * short // shorter
-    resized = image.resize((width, height), _bilinear())
-    left, top = round((width - size) / 2), round((height - size) / 2)
-    return _pixels(resized.crop((left, top, left + size, top + size)))
+    view = middle(image, size, size, evaluation_side(size))
+    return torch.from_numpy(view).permute(2, 0, 1)
+
+
+def evaluation_side(size: int) -> int:
+    """How long the shorter side becomes before the middle is cut out."""
+    return round(size * _EVALUATION_MARGIN)
 
 
 def _bilinear() -> int:

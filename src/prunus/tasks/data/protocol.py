@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from prunus.tasks.data.sharding import LoaderOptions
 from prunus.tasks.data.splits import SplitName
+from prunus_runtime.images import Images
 
 
 class Loader(Protocol):
@@ -52,4 +53,9 @@ class ImageData(Data, Protocol):
     @property
     def channels(self) -> int:
         """1 for grey, 3 for colour."""
+        ...
+
+    @property
+    def images(self) -> Images:
+        """How an image becomes an input, and what the classes are called."""
         ...
