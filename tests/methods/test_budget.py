@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import prunus
-from prunus import ContinuousSparsification, SettingError
+from prunus import ContinuousSparsification, PrunusWarning, SettingError
 from prunus.methods.common.budget import cut_scores, shift_scores
 from prunus.tasks.networks import build_network
 from support.models import ConvNet, images, seeded
@@ -107,6 +107,21 @@ def test_later_rounds_stay_there():
     cs, masks = search(0.25, rounds=3)
     assert [mask.kept for mask in masks] == 3 * [round(0.25 * masks[0].total)]
     assert cs.round == 4
+
+
+def test_rounds_without_a_target_of_their_own_are_announced():
+    model = nn.Linear(100, 10, bias=False)
+    cs = ContinuousSparsification(model, steps=10, target_density=0.125, select="all")
+    cs.check_rounds(1)
+    with pytest.warns(PrunusWarning, match=r"after round 1 hardly .*such as \[0.5, 0.25, 0.125\]"):
+        cs.check_rounds(3)
+
+
+def test_rounds_without_a_target_hardly_change_the_mask():
+    _, masks = search(0.25, rounds=3)
+    assert masks[0].jaccard(masks[2]) > 0.9
+    _, masks = search([0.63, 0.4, 0.25], rounds=3)
+    assert masks[0].jaccard(masks[1]) < 0.7 and masks[1].jaccard(masks[2]) < 0.7
 
 
 def test_each_round_has_its_target():
