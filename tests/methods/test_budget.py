@@ -1,4 +1,4 @@
-"""CS with a budget: the density it was asked for, by hand, as a property, and when it cannot be."""
+"""CS with a budget: the requested density, by hand and as a property, and what is refused."""
 
 import itertools
 
@@ -204,7 +204,7 @@ def test_filters_of_resnet_20(target):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_changes(settings, message):
+def test_impossible_settings_are_refused_before_anything_changes(settings, message):
     model = seeded(ConvNet)
     names = list(dict(model.named_parameters()))
     with pytest.raises(SettingError, match=message):
@@ -212,7 +212,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(settings, message):
     assert list(dict(model.named_parameters())) == names
 
 
-def test_state_in_the_middle_goes_on_alike():
+def test_a_state_from_the_middle_of_a_round_resumes_identically():
     torch.manual_seed(1)
     noise = [torch.randn(10, 100) for _ in range(8)]
 

@@ -60,8 +60,8 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         ),
     )
     target_density: float | Sequence[float] | None = setting(
-        "instead of `mask_init`, the density to end at; several of them, one a round, make one "
-        "search find tickets of all",
+        "instead of `mask_init`, the density to end at; or one for each round, so that one search "
+        "finds tickets of several densities",
         default=None,
     )
     penalty_cost: Literal["weights", "macs"] = setting(
