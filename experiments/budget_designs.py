@@ -10,8 +10,9 @@ import math
 
 from torch import Tensor
 
+from prunus import ContinuousSparsification
 from prunus.masks import Mask
-from prunus.methods import ContinuousSparsification, Evaluate
+from prunus.methods import Evaluate
 from prunus.methods.common.budget import cut_scores
 from prunus.methods.common.families import total
 from prunus.methods.common.schedules import cubic

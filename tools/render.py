@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cs_tables
 import methods_tables as methods
 
 from prunus.files import write_atomically
@@ -63,8 +64,8 @@ def gate_overhead() -> str:
     return markdown(["network", "variant", "ms a step", "ratio to dense", "peak MiB"], rows)
 
 
-def cs_defaults() -> str:
-    rows = read("cs_defaults")
+def score_lr() -> str:
+    rows = read("score-lr")
     return markdown(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
 
 
@@ -204,10 +205,17 @@ def compared(table: Callable[..., methods.Table], *kind: str) -> Callable[[], st
     return lambda: markdown(*table(read("methods-cpu"), *kind))
 
 
+def measured(table: Callable[..., methods.Table], name: str) -> Callable[[], str]:
+    file = ROOT / "results" / f"{name}.json"
+    return lambda: markdown(*table(read_report(file).data.records))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gate-overhead": gate_overhead,
-    "cs-defaults": cs_defaults,
+    "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
+    "score-lr": score_lr,
+    "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
     "cifar-curve": cifar_curve,
     "sweeps": sweeps,

@@ -178,6 +178,17 @@ def test_code_and_experiment_name_the_same_appendix(name, module):
     assert letter in named
 
 
+def test_the_mask_scale_is_measured_without_normalisation():
+    """After a normalisation any factor on the weights is gone, and both settings are the same."""
+    experiment = named_experiment("mask-scale")
+    for task in experiment.tasks:
+        network = build_network(task.partition("/")[2], **SIZES)
+        assert not any("Norm" in type(module).__name__ for module in network.modules())
+    runs = _runs("mask-scale", "CS")
+    assert {run.settings.method["mask_scale"] for run in runs} == {"init", "none"}
+    assert {run.settings.method["select"] for run in runs} == {"all"}
+
+
 def test_the_same_rates_for_imp():
     runs = {run.id: run for run in outline(named_experiment("figure9"))}
     copies = [run for run in runs.values() if isinstance(run, AwaitsRates)]

@@ -172,7 +172,7 @@ LAMBDA = 0.01
 
 
 def naive_gradients(model, batches, penalties):
-    """Of a loss per batch and so many penalties, by `c * sigmoid(beta*s) * w` written plainly."""
+    """Gradients of a loss per batch and that many penalties, by the formula written plainly."""
     leaves, weights = {}, {}
     for name, (gate, w) in prunus.gates.gated_parameters(model).items():
         s = gate.score.detach().clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""CS with a budget: the density it was asked for, by hand, as a property, and when it cannot be."""
+"""CS with a budget: the requested density, by hand and as a property, and what is refused."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import prunus
-from prunus import ContinuousSparsification, SettingError
+from prunus import ContinuousSparsification, PrunusWarning, SettingError
 from prunus.methods.common.budget import cut_scores, shift_scores
 from prunus.tasks.networks import build_network
 from support.models import ConvNet, images, seeded
@@ -109,6 +109,21 @@ def test_later_rounds_stay_there():
     assert cs.round == 4
 
 
+def test_rounds_without_a_target_of_their_own_are_announced():
+    model = nn.Linear(100, 10, bias=False)
+    cs = ContinuousSparsification(model, steps=10, target_density=0.125, select="all")
+    cs.check_rounds(1)
+    with pytest.warns(PrunusWarning, match=r"after round 1 hardly .*such as \[0.5, 0.25, 0.125\]"):
+        cs.check_rounds(3)
+
+
+def test_rounds_without_a_target_hardly_change_the_mask():
+    _, masks = search(0.25, rounds=3)
+    assert masks[0].jaccard(masks[2]) > 0.9
+    _, masks = search([0.63, 0.4, 0.25], rounds=3)
+    assert masks[0].jaccard(masks[1]) < 0.7 and masks[1].jaccard(masks[2]) < 0.7
+
+
 def test_each_round_has_its_target():
     _, masks = search([0.5, 0.2, 0.1], rounds=4)
     total = masks[0].total
@@ -189,7 +204,7 @@ def test_filters_of_resnet_20(target):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_changes(settings, message):
+def test_impossible_settings_are_refused_before_anything_changes(settings, message):
     model = seeded(ConvNet)
     names = list(dict(model.named_parameters()))
     with pytest.raises(SettingError, match=message):
@@ -197,7 +212,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(settings, message):
     assert list(dict(model.named_parameters())) == names
 
 
-def test_state_in_the_middle_goes_on_alike():
+def test_a_state_from_the_middle_of_a_round_resumes_identically():
     torch.manual_seed(1)
     noise = [torch.randn(10, 100) for _ in range(8)]
 

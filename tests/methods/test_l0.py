@@ -43,7 +43,7 @@ def test_the_expected_rule_by_hand():
 
 
 def judge(model, wanted, seen):
-    """Likes masks that agree with `wanted`."""
+    """A score that is higher for masks that agree with `wanted`."""
 
     def evaluate():
         mask = Mask.of(model)

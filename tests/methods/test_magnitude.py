@@ -182,7 +182,7 @@ def test_random_masks_follow_from_the_seed_alone():
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
-def test_every_weight_is_as_likely(scope):
+def test_every_weight_is_equally_likely(scope):
     total = torch.zeros(2, 2)
     for seed in range(400):
         model = Two()

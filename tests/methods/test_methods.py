@@ -337,7 +337,7 @@ def test_a_hardened_method_can_go_back_to_an_earlier_state(name):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("name", METHODS)
-def test_a_copy_at_any_moment_continues_alike(name, moment):
+def test_a_copy_at_any_moment_continues_identically(name, moment):
     method = METHODS[name](seeded(ConvNet))
     moment(method, sgd(method))
     twin = copy.deepcopy(method)

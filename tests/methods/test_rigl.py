@@ -56,7 +56,7 @@ def test_one_update_by_hand():
     rigl = linear(steps=2, end=1.0, every=1, fraction=0.8)
     backward(rigl, [[0.0, 9.0, 9.0], [0.5, -2.0, 1.0]])
     rigl.step()
-    # the smallest, 0.1, leaves; of the absent ones -2 is the largest gradient; it starts at zero
+    # the smallest, 0.1, is dropped; the largest absent gradient is -2; its weight starts at zero
     assert rigl.mask()["weight"].int().tolist() == [[0, 1, 1], [0, 1, 0]]
     weight = gated_parameters(rigl.model)["weight"][1]
     assert torch.equal(weight, torch.tensor([[0.1, -0.3, 0.2], [7.0, 0.0, 9.0]]))
@@ -96,7 +96,7 @@ def test_about_a_hundred_updates_a_round():
     assert linear(steps=20).interval == 1
 
 
-def test_the_gate_changes_no_output_and_no_gradient_of_the_weight_by_listening():
+def test_listening_changes_neither_outputs_nor_the_gradient_of_the_weight():
     w = torch.randn(2, 3, requires_grad=True)
     gate = GrowingGate(w)
     gate.present.copy_(torch.tensor([[1, 0, 1], [0, 1, 0]]))

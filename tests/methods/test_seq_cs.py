@@ -42,7 +42,7 @@ def test_rounds_by_hand():
     assert seq.temperature == 4
     set_scores(seq, [0.3, -0.5, -0.1, -0.2, 0.1])
     assert kept(seq.mask()) == [1] * 5, "the mask of the round before"
-    # two of five go; -0.1 is kept although it is negative
+    # two of five are removed; -0.1 is kept although it is negative
     assert kept(seq.commit()) == [1, 0, 1, 0, 1]
     assert scores(seq) == pytest.approx([0.3, -0.5, -0.1, -0.2, 0.1]), "until the round ends"
     assert kept(seq.end_round()) == [1, 0, 1, 0, 1]
@@ -51,7 +51,7 @@ def test_rounds_by_hand():
     assert seq.temperature == 1
     seq.step()
     assert kept(seq.mask()) == [1, 0, 1, 0, 1]
-    # 0.4 of three is one: the suppressed one, and not one that left before
+    # 0.4 of three is one: the suppressed one, and not one that was removed before
     assert kept(seq.end_round()) == [1, 0, 0, 0, 1]
     with seq.hard():
         gated = seq.model.weight.flatten()

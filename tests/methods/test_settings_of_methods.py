@@ -1,4 +1,4 @@
-"""Settings of methods: declared once, and what comes of that."""
+"""Settings of methods: declared once, and what follows from the declaration."""
 
 import inspect
 from typing import Literal

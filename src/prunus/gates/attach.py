@@ -127,7 +127,7 @@ def freeze(model: nn.Module) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Let train again what `freeze` stopped."""
+    """Let everything train again that `freeze` stopped."""
     for module in model.modules():
         for name in module.__dict__.pop("_prunus_frozen", ()):
             module._parameters[name].requires_grad_(True)  # type: ignore[union-attr]
@@ -156,7 +156,7 @@ def _gated(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
 
 
 def _is_gated(module: nn.Module) -> bool:
-    # Lists of other parametrizations (weight norm and the like) are none of our business.
+    # Lists of other parametrizations (weight norm and the like) are left alone.
     return isinstance(module, parametrize.ParametrizationList) and isinstance(module[0], Gate)
 
 

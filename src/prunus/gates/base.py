@@ -22,8 +22,8 @@ class Gate(nn.Module):
     """Factor on every weight that is kept; folded into the weights when the gate is stripped."""
 
     round_mask: Tensor | None
-    """The mask that the last round committed to, until the next step. The gate itself may know
-    nothing of it any more, because it was reset for the next round."""
+    """The mask that the last round committed to, until the next step. The gate itself may no longer
+    know it, because it was reset for the next round."""
 
     def __init__(self) -> None:
         super().__init__()

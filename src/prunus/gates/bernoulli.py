@@ -13,7 +13,7 @@ from prunus.gates.straight_through import straight_through
 class BernoulliGate(Gate):
     """In training mode, a mask that is drawn anew whenever the network asks for the weight.
 
-    The backward pass takes the sample for `sigmoid(s)` itself: `dL/dm` goes straight through to it,
+    The backward pass treats the sample as `sigmoid(s)` itself: `dL/dm` goes straight through to it,
     so `dL/ds = dL/dm * sigmoid'(s)`, and `dL/dw = m * g`. In evaluation mode, and as a binary mask,
     the gate is its most probable sample: `s > 0`. A score of minus infinity removes a weight for
     good: its probability, its gradient and its share of the penalty are exactly zero.
@@ -52,7 +52,7 @@ class BernoulliGate(Gate):
 
 
 def _refuse_loss_scaling(device: str) -> None:
-    # Scores are updated by the method itself, to whom nobody says what the loss was scaled by.
+    # The method updates the scores itself, and does not know what the loss was scaled by.
     if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16:
         raise SettingError(
             "iss cannot be trained with float16: it takes the gradients of its scores as they are, "

@@ -9,7 +9,7 @@ from prunus.gates.base import Gate, masked
 
 
 class GrowingGate(Gate):
-    """`w -> m * w`, and on request the gradient by all of `m * w`, also where `m` is 0."""
+    """`w -> m * w`, and on request the gradient with respect to every weight, removed or not."""
 
     present: Tensor
 
@@ -27,10 +27,10 @@ class GrowingGate(Gate):
         return self.present
 
     def listen(self, w: Tensor | None) -> None:
-        """Collect the dense gradient by `w` from here on, or, with None, stop that."""
+        """Start collecting the gradient with respect to all of `w`; with None, stop."""
         self._probe = None if w is None else torch.zeros_like(w).detach().requires_grad_()
 
     @property
     def dense_gradient(self) -> Tensor | None:
-        """What was collected, summed over backward passes; None if there was none."""
+        """What was collected, summed over backward passes; None if there was no backward pass."""
         return None if self._probe is None else self._probe.grad

@@ -4,7 +4,6 @@ from prunus.errors import SettingError
 from prunus.lookup import import_named, unknown
 from prunus.methods import builtin
 from prunus.methods.base import Method as Method
-from prunus.methods.builtin import *  # noqa: F403 (whatever is built in)
 from prunus.methods.common.statistics import LayerStatistics as LayerStatistics
 from prunus.methods.common.statistics import Statistics as Statistics
 from prunus.methods.hooks import Evaluate as Evaluate

@@ -103,7 +103,7 @@ class Method(Hooks[G]):
         return self.mask()
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
-        """Close a round and make ready for the next; returns the mask that the round found.
+        """Close a round and prepare the next; returns the mask that the round found.
 
         Commits to that mask (see `commit`) unless this has been done. Make a new optimiser for the
         next round: the momentum of the old one belongs to weights and scores that are reset now.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
+from warnings import warn
 
 import torch
 from torch import Tensor
 
-from prunus.errors import AttachError
+from prunus.errors import AttachError, PrunusWarning
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
 from prunus.methods.common.budget import check_feasible, cut_scores, shift_scores
@@ -59,8 +60,8 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         ),
     )
     target_density: float | Sequence[float] | None = setting(
-        "instead of `mask_init`, the density to end at; several of them, one a round, make one "
-        "search find tickets of all",
+        "instead of `mask_init`, the density to end at; or one for each round, so that one search "
+        "finds tickets of several densities",
         default=None,
     )
     penalty_cost: Literal["weights", "macs"] = setting(
@@ -115,6 +116,15 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
             f"target_density={self.targets} is one for each of {len(self.targets)} rounds, but "
             f"there is only {rounds}: do more rounds, or give fewer densities",
         )
+        if self.targets and rounds > len(self.targets):
+            path = [round(self.targets[-1] ** (n / rounds), 3) for n in range(1, rounds + 1)]
+            warn(
+                f"target_density={self.target_density} with {rounds} rounds: those after round "
+                f"{len(self.targets)} hardly change the mask. Do {len(self.targets)} of them, or "
+                f"give a density for each, such as {path}",
+                PrunusWarning,
+                stacklevel=2,
+            )
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0

@@ -21,13 +21,13 @@ class GradualMagnitudePruning(Scoped, EndsAtDensity[FixedGate], FixedMaskMethod)
 
         d(t) = target_density + (1 - target_density) * (1 - (t - t0) / (t1 - t0))^3
 
-    with a cut `every` so many steps and one at `t1`. Then the network trains on with its final
-    mask. `scope` is `"global"`, where all weights compete, or `"layer"`, where every layer has
-    density `d(t)`.
+    with a cut after each `every` steps and a last one at `t1`. From then on the mask is final and
+    only the weights train. `scope` is `"global"`, where all weights compete, or `"layer"`, where
+    every layer has density `d(t)`.
 
     As in Zhu and Gupta, removed weights get no gradient and each cut ranks all weights anew, so
-    until `t1` a removed weight comes back if it is larger than what a kept one has shrunk to. (Only
-    the optimiser's momentum and weight decay still move it.) After `t1` none does. A round that
+    until `t1` a removed weight comes back if a kept one has shrunk below it. (Only the optimiser's
+    momentum and weight decay still move it.) After `t1` none does. A round that
     ends before `t1` is cut to the target as it commits. Further rounds keep the mask.
     """
 

@@ -34,7 +34,7 @@ class Hooks(Declared, Generic[G]):
     """What results and tickets call this method; by default `package.module:Class`."""
 
     why_empty: ClassVar[str] = ""
-    """Ends the warning that nothing is left: what it means for this method, and what helps."""
+    """The end of the warning that nothing is left: what it means for this method, what helps."""
 
     model: nn.Module = field(kw_only=False)
     gates: dict[str, G] = field(init=False)

@@ -14,9 +14,9 @@ from prunus.methods.settings import Must, check, setting
 from prunus.selection import KINDS, Selection
 
 Rate = float | Mapping[str, float] | Sequence[float]
-"""One fraction; one for each kind of layer (`{"conv": 0.15, "linear": 0.2}`); or one a round."""
+"""A fraction; one for each kind of layer (`{"conv": 0.15, "linear": 0.2}`); one for each round."""
 
-RATE = Must(lambda rate: 0 < rate < 1, "the fraction removed a round is between 0 and 1")
+RATE = Must(lambda rate: 0 < rate < 1, "the fraction removed in each round is between 0 and 1")
 
 
 class ContinuedMagnitudePruning(FixedMaskMethod):
@@ -24,14 +24,14 @@ class ContinuedMagnitudePruning(FixedMaskMethod):
     the smallest magnitude in the whole network. The others train on from where they are (IMP-C).
 
     `rate` is a number; or a number for each kind of layer, `{"conv": 0.15, "linear": 0.2}`
-    (appendix D): then weights compete within their kind only; or a sequence of numbers, one a
-    round, to copy the densities of another search (appendix E). With `scope="layer"` weights
+    (appendix D): then weights compete within their kind only; or a sequence of numbers, one for
+    each round, to copy the densities of another search (appendix E). With `scope="layer"` weights
     compete within their layer only. Tickets start from `w^(k)` in any case.
     """
 
     name = "imp-c"
 
-    rate: Rate = setting("the fraction removed a round, of the remaining weights", default=0.2)
+    rate: Rate = setting("the fraction of the remaining weights that a round removes", default=0.2)
     scope: Scope = setting(
         "where weights compete: in the network (with rates by kind: in the kind) or in each layer",
         default="global",
@@ -98,7 +98,7 @@ def _check_rate(rate: Rate) -> None:
         return
     plain = dict(rate) if isinstance(rate, Mapping) else list(rate)
     rates = list(rate.values()) if isinstance(rate, Mapping) else list(rate)
-    check(bool(rates), f"rate={plain} is empty: give the fraction removed a round")
+    check(bool(rates), f"rate={plain} is empty: give the fraction that a round removes")
     for value in rates:
         check(
             isinstance(value, int | float) and 0 <= value < 1,

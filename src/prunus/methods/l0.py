@@ -23,8 +23,8 @@ RATE_STEPS = 400_000
 class L0Regularisation(Rewinding, Freezable, Seeded, Penalised[HardConcreteGate]):
     """Minimise `E[L(f(.; z * w))] + lambda * sum P(z > 0)`, where `z` is hard concrete.
 
-    The `penalty` is what one weight that is kept costs: the knob for density. A round commits to
-    gates by one of two rules. `"sample"` draws `samples` sets of gates from `seed` and the round's
+    The `penalty` is the cost of each kept weight; it governs the density. A round commits to gates
+    by one of two rules. `"sample"` draws `samples` sets of gates from `seed` and the round's
     number, and keeps the one with the best accuracy on held-out data (the paper's modification;
     with `samples=1` no data is needed). `"expected"` is the original's test-time rule, which the
     paper reports to fail at high sparsity. Either way the mask is `z > 0`, and a kept weight counts
@@ -67,8 +67,8 @@ class L0Regularisation(Rewinding, Freezable, Seeded, Penalised[HardConcreteGate]
         The gradient of a single weight's gate is tiny, so that with the weights' rate no gate would
         ever close. Unless given, `score_lr` is `lr * 400,000 / steps`, at least `lr`: then, with
         SGD and momentum, the default penalty alone nearly closes a gate within a round of any
-        length, and those that the loss needs stay open. Adam has no tiny gradients: give 0.01 or
-        so.
+        length, and those that the loss needs stay open. Adam's steps do not depend on the size of
+        gradients: with it, give 0.01 or so.
         """
         if score_lr is None:
             score_lr = lr * max(1.0, RATE_STEPS / self.steps)

@@ -23,7 +23,7 @@ class Moment(Enum):
     BETWEEN_ROUNDS = "between rounds"
     """The mask of the last round is held, until the next step; the gates are ready for the next."""
     HARDENED = "hardened"
-    """The mask is held for good. There are no rounds any more."""
+    """The mask is held for good. There are no more rounds."""
 
 
 @dataclass

@@ -10,8 +10,8 @@ from prunus.methods.hooks import Evaluate
 
 
 class MagnitudePruning(EndsAtDensity[FixedGate], FixedMaskMethod):
-    """Train the dense network; then keep the fraction `target_density` of the weights, those of
-    largest magnitude in the whole network, all at once. What follows is fine-tuning.
+    """Train the dense network; then keep, in one cut, the fraction `target_density` of the weights
+    that have the largest magnitude in the whole network. Fine-tuning follows.
 
     The cut is made as the round commits. Further rounds train on and keep the mask.
     """

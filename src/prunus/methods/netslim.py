@@ -1,4 +1,4 @@
-"""Network Slimming (Liu et al.) weight by weight, as the paper compares with it."""
+"""Network Slimming (Liu et al.) weight by weight, as in the paper's comparison."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from prunus.selection import Candidate
 class NetworkSlimming(Rewinding, EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
     """Train weights `w` and factors `g` together: `L(f(.; g * w)) + lambda_1 * ||g||_1`.
 
-    When a round commits, the weights with the smallest `|g|` in the whole network leave, until
-    `target_density` of them are kept; these count as `g * w`. Until then nothing is removed. The
-    factors start at `scaling_init` and have no weight decay. `penalty` (`lambda_1`) is 1e-5 in the
-    paper for ResNet-20, and 1e-6 for VGG-16.
+    When a round commits, the weights with the smallest `|g|` in the whole network are removed, so
+    that `target_density` of them are kept; these count as `g * w`. Until then nothing is removed.
+    The factors start at `scaling_init` and have no weight decay. `penalty` (`lambda_1`) is 1e-5 in
+    the paper for ResNet-20, and 1e-6 for VGG-16.
     """
 
     name = "netslim"

@@ -23,13 +23,13 @@ UPDATES = 100
 class RigL(Seeded, EndsAtDensity[GrowingGate]):
     """Train a sparse network whose connections move; it has `target_density` at all times.
 
-    The first mask is random. After every `every`-th step `t < T_end = end * T` of a round, in each
-    layer, of the weights that are present the smallest leave, a fraction of
+    The first mask is random. After every `every`-th step `t < T_end = end * T` of a round, each
+    layer drops the smallest of its present weights, a fraction of
 
         fraction / 2 * (1 + cos(pi * t / T_end)),
 
-    and as many of the others come whose gradient is largest, the ones that just left among them.
-    What was absent before starts at zero.
+    and adds as many absent ones, those with the largest gradients. What has just been dropped may
+    return at once; what was absent before starts at zero.
     """
 
     name = "rigl"
@@ -45,7 +45,7 @@ class RigL(Seeded, EndsAtDensity[GrowingGate]):
         must=Must(lambda end: 0 < end <= 1, "updates end at a fraction of the round, at most 1"),
     )
     every: int | None = setting(
-        "`Delta T`: steps between two updates (None: so many that there are about 100)",
+        "`Delta T`: steps between two updates (None: chosen so that there are about 100)",
         default=None,
         must=Must(lambda steps: steps >= 1, "there is at least one step between updates"),
     )
@@ -115,7 +115,8 @@ class RigL(Seeded, EndsAtDensity[GrowingGate]):
 def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[str, float]:
     """Erdos-Renyi-Kernel: proportional to the sum of a tensor's sides over their product.
 
-    `density` is that of all together. What would get more than all of its weights gets all.
+    `density` is that of all tensors together. One that would get more than all of its weights is
+    dense.
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     raw = {name: sum(shape) / sizes[name] for name, shape in shapes.items()}
@@ -133,7 +134,7 @@ def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[s
 def _counts(
     shapes: Mapping[str, Sequence[int]], densities: Mapping[str, float], density: float
 ) -> dict[str, int]:
-    """How many weights each layer has: rounded so that together they are `density` of all."""
+    """How many weights each layer keeps, rounded so that together they are `density` of all."""
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     exact = {name: densities[name] * size for name, size in sizes.items()}
     counts = {name: min(sizes[name], int(value)) for name, value in exact.items()}

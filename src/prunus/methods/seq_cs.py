@@ -32,9 +32,9 @@ class SequentialSparsification(ContinuousSparsification):
     """Continuous Sparsification that removes a fixed fraction of the weights in each round.
 
     A round is one of CS with `s0 = 0`. As it commits, the fraction `rate` of the remaining weights
-    that have the lowest scores leaves for good (`s <- -inf`); the others are kept even if their
+    with the lowest scores is removed for good (`s <- -inf`); the others are kept even if their
     score is negative. Then `s <- min(beta_T * s_T, s0)` for those and `beta <- 1`, as in CS: what
-    the round has suppressed starts the next one suppressed, and so is first in line to leave.
+    the round has suppressed starts the next one suppressed, and so is the first to be removed.
 
     The binary mask is "not removed so far". Within a round it is therefore the mask of the round
     before, while the gates are soft; and under it a kept weight counts in full, whatever its score.
@@ -45,9 +45,9 @@ class SequentialSparsification(ContinuousSparsification):
     gate_type = SequentialGate
 
     rate: float = setting(
-        "the fraction removed a round, of the remaining weights", default=0.2, must=RATE
+        "the fraction of the remaining weights that a round removes", default=0.2, must=RATE
     )
-    # Settings of CS that this method has no choice in:
+    # Settings of CS that are fixed here:
     target_density: float | Sequence[float] | None = setting("none", default=None, init=False)
     penalty_cost: Literal["weights", "macs"] = setting(
         "every weight counts alike", default="weights", init=False

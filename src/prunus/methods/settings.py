@@ -38,13 +38,13 @@ def check(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Must:
-    """What a value must fulfil, and how to say so: the message after `name=value: `."""
+    """A condition on a value, and the message if it fails, which follows `name=value: `."""
 
     hold: Callable[[Any], bool]
     says: str
 
     def check(self, name: str, value: object) -> None:
-        """Raise `SettingError` if `value` does not fulfil it."""
+        """Raise `SettingError` unless the condition holds for `value`."""
         try:
             fulfilled = self.hold(value)
         except TypeError:
@@ -74,7 +74,7 @@ class Setting:
 
     @property
     def choices(self) -> tuple[object, ...]:
-        """The values there are, if they can be listed."""
+        """The allowed values, if they can be listed."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
@@ -100,16 +100,16 @@ def setting(
     """Declare a setting in the body of a method's class; a plain value there changes its default.
 
     `must` is its check (None is not checked where it is the default). `alias` is its name for
-    people, if the attribute needs another one. With `init=False` nobody can set it, but tickets
-    have it. `added=True` is for a setting that a later version adds to a method, with a default at
-    which all is as before: at this default a run keeps the folder that it had.
+    people, if the attribute needs another one. With `init=False` it cannot be set, but tickets
+    record it. `added=True` is for a setting that a later version adds to a method, with a default
+    that changes nothing: at this default a run keeps its folder.
     """
-    # Type checkers are to see the value, not the declaration.
+    # Type checkers should see the value, not the declaration.
     return cast(T, _Declaration(help, default, must, alias, init, added))
 
 
 class _Signature:
-    """The constructor's signature, for `help` and `inspect`; made when somebody asks."""
+    """The constructor's signature, for `help` and `inspect`; made on demand."""
 
     def __get__(self, _: object, cls: type) -> inspect.Signature:
         model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -183,7 +183,7 @@ def _declarations(cls: type) -> dict[str, _Declaration]:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON has it."""
+    """`value` as plain data for JSON."""
     if isinstance(value, Mapping):
         return dict(value)
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

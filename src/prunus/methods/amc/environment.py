@@ -29,7 +29,7 @@ class AMCEnvironment(gymnasium.Env[Array, Array]):
 
     As in AMC's algorithm 1 it is bounded so that the later layers can still meet the budget; here
     from both sides, so that every episode ends with exactly the target density. Only the end of an
-    episode is rewarded, by `reward(counts)`, which is asked once for the same counts.
+    episode is rewarded, by `reward(counts)`, which is called once for equal counts.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class AMCEnvironment(gymnasium.Env[Array, Array]):
         return self.rewards[counts]
 
     def _observation(self) -> Array:
-        """The layer to decide on (after the last one, still that), and what was done so far."""
+        """The layer to decide on (after the last one: that one), and what was done so far."""
         t = len(self.counts)
         seen, kept = sum(self.sizes[:t]), sum(self.counts)
         reduced, rest = (seen - kept) / self.total, sum(self.sizes[t + 1 :]) / self.total

@@ -13,10 +13,10 @@ from prunus.selection import Candidate
 
 
 class MultiplyAdds:
-    """Counts, in the forward passes until it is asked, at how many positions layers are computed.
+    """Counts at how many positions layers are computed, in the forward passes before `factors`.
 
-    A weight of a convolution costs one multiply-add for each position of its output, one of a
-    linear layer one for each vector it is applied to.
+    A weight of a convolution costs one multiply-add for each position of its output; one of a
+    linear layer costs one for each vector that the layer is applied to.
     """
 
     def __init__(self, selection: Iterable[Candidate]) -> None:

@@ -1,4 +1,4 @@
-"""What families of methods share: a density to end at, a penalty, a mask that is set, chance."""
+"""What families of methods share: a target density, a penalty, a mask that is set, randomness."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rewinding(Declared):
 
 
 class Freezable(Declared):
-    """Methods that can learn a mask alone."""
+    """Methods that can learn the mask alone."""
 
     freeze_weights: bool = setting(
         "whether only the gates learn: the mask makes a network of random weights (supermask)",
@@ -44,22 +44,22 @@ class Scoped(Declared):
 
 
 class Seeded(Declared):
-    """Methods that draw something."""
+    """Methods that draw random numbers."""
 
     seed: int = setting(
-        "decides everything that the method draws",
+        "determines everything that the method draws at random",
         default=0,
         must=Must(lambda seed: 0 <= seed < 2**32, "a seed is between 0 and 2^32 - 1"),
     )
 
 
 def sampler(seed: int, round_number: int) -> torch.Generator:
-    """Chance when a round commits: on the CPU, so that every process and device draws the same."""
+    """For what a round draws as it commits: on the CPU, so that all processes draw the same."""
     return torch.Generator().manual_seed(seed * 2**20 + round_number)
 
 
 class EndsAtDensity(Method[G]):
-    """Methods that end at a density which is given."""
+    """Methods that end at a given density."""
 
     target_density: float = setting("the fraction of weights to keep", default=0.1, must=DENSITY)
 
@@ -88,7 +88,7 @@ class Penalised(Method[G]):
     )
 
     def penalty_terms(self) -> Iterable[Tensor]:
-        """What the penalty sums up: all elements of these tensors."""
+        """The tensors whose elements the penalty adds up."""
         raise NotImplementedError
 
     def penalty(self) -> Tensor:
@@ -106,10 +106,10 @@ def total(parts: Iterable[Tensor]) -> Tensor:
 
 
 class FixedMaskMethod(Method[FixedGate]):
-    """Methods that put a binary mask on the weights and replace it now and then.
+    """Methods that put a binary mask on the weights and replace it from time to time.
 
-    The mask starts with every weight kept. `set_mask` replaces it; the one that a round commits to
-    is that of the next round. Weights that it removes compute as zero and get no gradient.
+    The mask starts with every weight kept. `set_mask` replaces it; the next round starts
+    with the mask that the last one committed to. Removed weights count as zero and get no gradient.
     """
 
     why_empty = ": so few weights are to be kept that it comes to none. Keep more"
@@ -118,7 +118,7 @@ class FixedMaskMethod(Method[FixedGate]):
         return FixedGate(torch.ones_like(candidate.parameter, dtype=torch.bool))
 
     def set_mask(self, mask: Mapping[str, Tensor]) -> None:
-        """Train on with another mask."""
+        """Continue with another mask."""
         for name, gate in self.gates.items():
             gate.fixed_mask.copy_(mask[name])
 
