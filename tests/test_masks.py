@@ -172,7 +172,7 @@ class TestSetOperations:
     @pytest.mark.parametrize(
         ("tensors", "message"),
         [
-            ({"a": bits(1, 0, 1, 0).view(2, 2)}, "the other mask has no b"),
+            ({"a": bits(1, 0, 1, 0).view(2, 2)}, "the other mask has no parameter b"),
             ({"a": bits(1, 0), "b": bits(0, 0, 1)}, r"a is \(2, 2\) in this mask but \(2,\)"),
             (
                 {"a": bits(1, 0, 1, 0).view(2, 2), "b": bits(0, 0, 1), "c": bits(1)},
