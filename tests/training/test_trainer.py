@@ -139,7 +139,7 @@ def test_the_bad_layer_nearest_the_output_is_named(make):
         for parameter in (trainer.model[0].bias, trainer.model[2].bias):
             parameter.fill_(torch.inf)
     with pytest.raises(
-        DivergedError, match=r"bad are 2\.bias, 0\.bias; probably 2\.bias was first"
+        DivergedError, match=r"2\.bias, 0\.bias are bad; 2\.bias was probably first"
     ):
         next(trainer.steps())
 
@@ -162,7 +162,7 @@ def test_the_first_bad_step_is_remembered_between_meetings(make, monkeypatch):
     spoil_loss(trainer, monkeypatch, at_step=7)
     with pytest.raises(
         DivergedError,
-        match=r"in step 7, noticed in step 10: bad by now are .* can no longer be told",
+        match=r"in step 7, noticed in step 10: .* are bad by now; it is too late",
     ):
         run(trainer)
     assert trainer.step == 9
