@@ -310,7 +310,7 @@ class TestApply:
         assert not model[2].weight.any()
         assert type(model[0]) is nn.Linear
 
-    def test_later_changes_of_the_model_do_not_reach_the_mask(self) -> None:
+    def test_later_changes_to_the_model_do_not_reach_the_mask(self) -> None:
         model = network()
         mask = half_mask(model)
         copy = Mask(mask)

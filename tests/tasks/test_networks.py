@@ -119,7 +119,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_function_of_the_user(user_module: ModuleType) -> None:
+def test_a_users_function(user_module: ModuleType) -> None:
     user_module.tiny = lambda *, num_classes, image_size, channels: nn.Linear(
         channels * image_size, num_classes
     )
@@ -128,7 +128,7 @@ def test_function_of_the_user(user_module: ModuleType) -> None:
     assert (network.in_features, network.out_features) == (96, 10)
 
 
-def test_function_of_the_user_that_cannot_be_used(user_module: ModuleType) -> None:
+def test_a_users_function_that_cannot_be_used(user_module: ModuleType) -> None:
     user_module.positional = lambda num_classes: nn.Linear(1, num_classes)
     user_module.number = lambda **_: 3
     with pytest.raises(SettingError, match="must take the keywords num_classes, image_size"):
@@ -143,7 +143,7 @@ def test_function_of_the_user_that_cannot_be_used(user_module: ModuleType) -> No
         build(":f")
 
 
-def test_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("timm", "torchvision", "torchvision.models"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SettingError, match="pip install timm"):

@@ -220,7 +220,7 @@ def test_a_missing_tracker_is_an_error(tmp_path, monkeypatch):
 
 
 class Recorder:
-    """Stands for a package: remembers the calls."""
+    """Stands in for a package and remembers the calls."""
 
     def __init__(self):
         self.calls = []
