@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-# Tests run in two processes on two cores: one thread for each, and for the processes that they
-# start. Libraries read it when they are loaded.
+# Tests run in two processes on two cores: each has one thread, and so have the processes that they
+# start. Libraries read this when they are loaded.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
 torch.set_num_threads(1)
-os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes beside them
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes as well
 
 
 def pytest_configure(config: pytest.Config) -> None:

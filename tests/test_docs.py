@@ -1,4 +1,4 @@
-"""The documentation: its code runs, its links lead somewhere, public names have docstrings."""
+"""Documentation: its code runs, its links lead somewhere, public names have docstrings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
 def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
-    """Line of the first line inside, info string and content of each fenced block."""
+    """The number of the first line, the info string and the content of each fenced block."""
     opening, content, start = None, [], 0
     for number, line in enumerate(page.read_text().splitlines(), 1):
         fence = FENCE.match(line)
@@ -40,13 +40,13 @@ def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def prose(page: Path) -> str:
-    """The page without code, whose brackets are no links and whose hashes no headings."""
+    """The page without code, where brackets are not links and hashes are not headings."""
     text = page.read_text()
     return re.sub(r"^ *(`{3,})[^`\n]*\n.*?^ *\1 *$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """What headings and HTML elements can be linked to as, in MkDocs and on GitHub."""
+    """The anchors of headings and HTML elements, as MkDocs and GitHub make them."""
     text = prose(page)
     found = set(HTML_ANCHOR.findall(text))
     for heading in HEADING.findall(text):
@@ -119,7 +119,7 @@ def test_every_public_name_has_a_docstring():
     for name in prunus.__all__:
         value = getattr(prunus, name)
         if inspect.isclass(value) or inspect.isroutine(value):
-            # `vars`, because a docstring that is inherited explains something else; and what a
-            # dataclass writes for itself says nothing.
+            # `vars`, because an inherited docstring explains something else; and the one that a
+            # dataclass generates says nothing.
             text = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
             assert text and not text.startswith(f"{name}("), f"prunus.{name} has no docstring"

@@ -30,7 +30,7 @@ def test_creates_missing_folders(tmp_path: Path) -> None:
     assert write_atomically(tmp_path / "a" / "b" / "c", "x").read_text() == "x"
 
 
-def test_overwrites_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_overwrites_and_leaves_no_other_file(tmp_path: Path) -> None:
     for text in ("a longer first text", "second"):
         write_atomically(tmp_path / "file", text)
     assert (tmp_path / "file").read_text() == "second"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from support.processes import run
 
 RUNS = 6
-# About 50 ms where importing torch takes 700. Packages of Python's own are the measure, because a
-# limit in seconds, or as a part of torch's shared libraries, means another thing on every machine.
+# About 50 ms where importing torch takes 700. It is measured against packages of Python's own: a
+# limit in seconds, or relative to torch's shared libraries, means something else on every machine.
 YARDSTICK = (
     "asyncio, concurrent.futures.process, http.server, logging.config, unittest.mock, "
     "xml.dom.minidom"
 )
 MEASURE = f"""
 import time
-clock = time.process_time  # of this process alone: other tests may keep the machine busy
+clock = time.process_time  # of this process alone, because other tests may keep the machine busy
 start = clock()
 import {YARDSTICK}
 allowed = clock() - start

@@ -172,7 +172,7 @@ class TestSetOperations:
     @pytest.mark.parametrize(
         ("tensors", "message"),
         [
-            ({"a": bits(1, 0, 1, 0).view(2, 2)}, "the other mask has no b"),
+            ({"a": bits(1, 0, 1, 0).view(2, 2)}, "the other mask has no parameter b"),
             ({"a": bits(1, 0), "b": bits(0, 0, 1)}, r"a is \(2, 2\) in this mask but \(2,\)"),
             (
                 {"a": bits(1, 0, 1, 0).view(2, 2), "b": bits(0, 0, 1), "c": bits(1)},
@@ -310,7 +310,7 @@ class TestApply:
         assert not model[2].weight.any()
         assert type(model[0]) is nn.Linear
 
-    def test_later_changes_of_the_model_do_not_reach_the_mask(self) -> None:
+    def test_later_changes_to_the_model_do_not_reach_the_mask(self) -> None:
         model = network()
         mask = half_mask(model)
         copy = Mask(mask)

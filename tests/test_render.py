@@ -1,4 +1,4 @@
-"""Every table in README and docs is what the results files say."""
+"""Every table in README and docs agrees with the results files."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 ANYWHERE = {"prunus.__init__", "prunus.__main__"}
-"""The package itself shows what is in the rooms."""
+"""The package itself imports from all rooms."""
 
 
 def rooms() -> list[str]:
@@ -29,7 +29,7 @@ def room_of(module: str) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and module of every import of ours in a file, those inside functions too."""
+    """Line and module of every import of ours in a file, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -62,7 +62,7 @@ def test_every_room_imports_only_from_those_above_it() -> None:
     for path in modules():
         module = ".".join(path.relative_to(SRC).with_suffix("").parts)
         for line, imported in imports(path) if module not in ANYWHERE else ():
-            room = room_of(imported)  # else a name of the package itself, such as prunus.Mask
+            room = room_of(imported)  # otherwise a name of the package itself, such as prunus.Mask
             if room in order and order.index(room) > order.index(room_of(module)):
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {imported}")
     assert not wrong, "\n".join(wrong)

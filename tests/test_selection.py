@@ -1,4 +1,4 @@
-"""Which parameters are chosen, by every kind of rule, and what is said when none are."""
+"""Which parameters each kind of rule chooses, and the errors when there are none."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class TestRules:
         assert names(choose(model)) == names(choose(model, "paper")) == expected
 
     @pytest.mark.parametrize("shortcut", ["shortcut", "downsample", "skip"])
-    def test_paper_leaves_out_the_1x1_shortcuts_alone(self, shortcut: str) -> None:
+    def test_paper_leaves_out_only_the_1x1_shortcuts(self, shortcut: str) -> None:
         selection = choose(Block(shortcut))
         assert names(selection) == ["reduce.weight", "conv.weight"]
         assert names(selection.passed_over) == [f"{shortcut}.0.weight"]
 
     @pytest.mark.parametrize("name", ["projection", "skipper", "my_shortcut"])
-    def test_paper_keeps_1x1_convolutions_of_other_names(self, name: str) -> None:
+    def test_paper_takes_1x1_convolutions_with_other_names(self, name: str) -> None:
         assert f"{name}.0.weight" in names(choose(Block(name)))
 
     @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ class TestRules:
             "attention.out_proj.weight",
         ]  # fmt: skip
 
-    def test_integer_parameters_are_no_candidates(self) -> None:
+    def test_integer_parameters_are_not_candidates(self) -> None:
         model = nn.Linear(2, 2)
         model.steps = nn.Parameter(torch.zeros(2, 2, dtype=torch.int64), requires_grad=False)
         assert names(candidates(model)) == ["weight", "bias"]
@@ -158,7 +158,7 @@ class TestSharing:
         assert "embed.weight = head.weight" in str(choose(model, "all"))
 
     @pytest.mark.parametrize("rule", ["head.*", "embed.*", nn.Linear, nn.Embedding])
-    def test_a_tied_weight_is_found_by_any_of_its_places(self, rule: str) -> None:
+    def test_a_tied_weight_is_found_through_any_module_that_uses_it(self, rule: str) -> None:
         model = nn.ModuleDict({"embed": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False)})
         model["head"].weight = model["embed"].weight
         assert names(choose(model, rule)) == ["embed.weight"]
@@ -237,7 +237,7 @@ class TestErrors:
             choose(nn.Linear(2, 2), empty)
 
     @pytest.mark.parametrize("select", ["paper", "all", "linear", nn.Linear, "0.weight", "nothing"])
-    def test_lazy_modules_are_never_passed_over_in_silence(self, select: str) -> None:
+    def test_lazy_modules_are_never_skipped_silently(self, select: str) -> None:
         model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.LazyLinear(3))
         with pytest.raises(SelectionError, match=r"2\.weight is lazy .* run one batch"):
             choose(model, select)
@@ -258,7 +258,7 @@ class TestErrors:
         with pytest.raises(SelectionError, match=r"0\.weight has sparse gradients"):
             choose(nn.Sequential(embedding(5, 4, sparse=True)), "all")
 
-    def test_a_custom_module_may_call_anything_sparse(self) -> None:
+    def test_a_custom_module_may_have_an_attribute_named_sparse(self) -> None:
         class Odd(nn.Module):
             def __init__(self) -> None:
                 super().__init__()

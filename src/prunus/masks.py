@@ -26,15 +26,15 @@ class LayerDensity:
 
     @property
     def density(self) -> float:
-        """Kept fraction of this parameter's weights."""
+        """The kept fraction of this parameter's weights."""
         return self.kept / self.total if self.total else 0.0
 
 
 class Mask(Mapping[str, Tensor]):
-    """Binary mask `m`: one bool tensor per sparsified parameter, by parameter name.
+    """Binary mask `m`: a bool tensor for each sparsified parameter, by its name.
 
     An immutable value: it copies what it is given and gives out copies, lives on the CPU, compares
-    by content and can be hashed. Density counts the weights it covers, never those it does not.
+    by content and can be hashed. Densities count only the weights that it covers.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -85,22 +85,22 @@ class Mask(Mapping[str, Tensor]):
 
     @property
     def kept(self) -> int:
-        """Number of weights that the mask keeps."""
+        """How many weights the mask keeps."""
         return sum(int(tensor.sum()) for tensor in self._tensors.values())
 
     @property
     def total(self) -> int:
-        """Number of weights under the mask."""
+        """How many weights are under the mask."""
         return sum(tensor.numel() for tensor in self._tensors.values())
 
     @property
     def density(self) -> float:
-        """Kept fraction of the weights under the mask."""
+        """The kept fraction of the weights under the mask."""
         return self.kept / self.total if self.total else 0.0
 
     @property
     def sparsity(self) -> float:
-        """Removed fraction of the weights under the mask."""
+        """The removed fraction of the weights under the mask."""
         return 1.0 - self.density
 
     @property
@@ -141,27 +141,24 @@ class Mask(Mapping[str, Tensor]):
     difference = __sub__
 
     def jaccard(self, other: Mask) -> float:
-        """Overlap: kept by both over kept by either; 1 for two empty masks."""
+        """Overlap: weights kept by both, divided by those kept by either; 1 for two empty masks."""
         either = (self | other).kept
         return (self & other).kept / either if either else 1.0
 
     def _combine(self, other: Mask, operation: Callable[[Tensor, Tensor], Tensor]) -> Mask:
-        self._check_covers(
-            {name: tuple(tensor.shape) for name, tensor in other._tensors.items()}, "other mask"
-        )
+        self._check_fits(other._tensors, "other mask")
+        extra = next((name for name in other._tensors if name not in self._tensors), None)
+        if extra is not None:
+            raise MaskError(f"the other mask has {extra}, which this mask does not cover")
         return Mask({n: operation(t, other._tensors[n]) for n, t in self._tensors.items()})
 
-    def _check_covers(self, shapes: Mapping[str, tuple[int, ...]], what: str) -> None:
-        for name, tensor in self._tensors.items():
-            if name not in shapes:
-                raise MaskError(f"the {what} has no {name}, which this mask covers")
-            if tuple(tensor.shape) != shapes[name]:
-                raise MaskError(
-                    f"{name} is {tuple(tensor.shape)} in this mask but {shapes[name]} in the {what}"
-                )
-        extra = next((name for name in shapes if name not in self._tensors), None)
-        if extra is not None:
-            raise MaskError(f"the {what} has {extra}, which this mask does not cover")
+    def _check_fits(self, tensors: Mapping[str, Tensor], what: str) -> None:
+        for name, mask in self._tensors.items():
+            if name not in tensors:
+                raise MaskError(f"the {what} has no parameter {name}, which this mask covers")
+            here, there = tuple(mask.shape), tuple(tensors[name].shape)
+            if here != there:
+                raise MaskError(f"{name} is {here} in this mask but {there} in the {what}")
 
     # Controls
 
@@ -184,8 +181,8 @@ class Mask(Mapping[str, Tensor]):
     def apply(self, model: nn.Module) -> nn.Module:
         """Put the mask on `model`, in place: removed weights compute as zero and stay so.
 
-        Any optimiser, momentum and weight decay may go on training the kept weights.
-        `prunus.strip(model)` makes the zeros permanent and gives plain modules back.
+        The kept weights can be trained with any optimiser, momentum and weight decay.
+        `prunus.strip(model)` makes the zeros permanent and leaves plain modules.
         """
         for candidate in self.covered(model):
             mask = self._tensors[candidate.name]
@@ -195,17 +192,12 @@ class Mask(Mapping[str, Tensor]):
     def covered(self, model: nn.Module) -> list[Candidate]:
         """The parameters of `model` under this mask, or an error if it does not fit the model."""
         check_attachable(model)
-        parameters = {c.name: c for c in candidates(model)}
-        for name, tensor in self._tensors.items():
-            if name not in parameters:
-                raise MaskError(f"the model has no parameter {name}, which this mask covers")
-            shape = tuple(parameters[name].parameter.shape)
-            if tuple(tensor.shape) != shape:
-                raise MaskError(
-                    f"{name} is {tuple(tensor.shape)} in this mask but {shape} in the model"
-                )
-            check_gateable(parameters[name])
-        return [parameters[name] for name in self._tensors]
+        found = {c.name: c for c in candidates(model)}
+        self._check_fits({name: c.parameter for name, c in found.items()}, "model")
+        covered = [found[name] for name in self._tensors]
+        for candidate in covered:
+            check_gateable(candidate)
+        return covered
 
 
 def _scatter(kept: int, total: int, generator: torch.Generator) -> Tensor:

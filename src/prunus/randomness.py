@@ -1,4 +1,4 @@
-"""Where randomness comes from: seeds made of keys, and every generator that training draws from."""
+"""Randomness: seeds made from keys, and the state of every generator that training uses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 
 
 def seed_for(*key: int) -> int:
-    """One well-mixed seed for a key such as (seed, epoch), the same on every machine."""
+    """A well-mixed seed from a key such as (seed, epoch), the same on every machine."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 def generator_for(*key: int) -> torch.Generator:
-    """A CPU generator that depends on the key alone, whatever the training device is."""
+    """A CPU generator that depends on the key alone, whatever the training device."""
     return torch.Generator().manual_seed(seed_for(*key))
 
 
@@ -50,6 +50,6 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     inner["key"] = inner["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": inner})
     torch.set_rng_state(state["torch"])
-    # A run may be resumed on a machine with other GPUs.
+    # A run may be resumed on a machine with another number of GPUs.
     if len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,4 +1,4 @@
-"""Typed settings: immutable, checked when made, and strict about names."""
+"""Typed settings: immutable, checked on creation, and strict about names."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from prunus.lookup import unknown
 _UNKNOWN_NAME = {"extra_forbidden", "unexpected_keyword_argument"}
 
 NO_EFFECT = "changes no result"
-"""Marks a field (by `Annotated`) that is no part of `Schema.identity`."""
+"""Marks a field (in `Annotated`) that is not part of `Schema.identity`."""
 ADDED = "part of the identity unless at its default"
-"""Marks a field that a later version added: older data without it keep their identity."""
+"""Marks a field that a later version added, so that older data keep their identity."""
 
 
 class Schema(BaseModel):
-    """Base of all settings: frozen, and a name that it does not know is an error."""
+    """Base of all settings: frozen, and an unknown name is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], within: str = "") -> Self:
-        """Check `data`; the first thing wrong becomes a `SettingError` that names the setting.
+        """Check `data`; the first problem becomes a `SettingError` that names the setting.
 
-        `within` is where these settings stand in larger ones: `"recipe"`.
+        `within` is the place of these settings in larger ones, such as `"recipe"`.
         """
         try:
             return cls.model_validate(data)
@@ -37,7 +37,7 @@ class Schema(BaseModel):
             raise _explain(cls, error.errors(), within) from error
 
     def identity(self) -> dict[str, Any]:
-        """What makes these settings different from others, as plain data for a hash."""
+        """What distinguishes these settings from others, as plain data for a hash."""
         plain = self.model_dump(mode="json")
         content: dict[str, Any] = {}
         for name, field in type(self).model_fields.items():
@@ -60,7 +60,7 @@ def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) 
     name = ".".join(prefix + path)
     if first["type"] == "missing":
         return SettingError(f"the setting {name!r} is missing; it has no default")
-    # Where several types would do, there is an error for each.
+    # If several types are allowed, there is an error for each.
     same = [
         e["msg"].removeprefix("Value error, ") for e in errors if _path(schema, e["loc"]) == path
     ]
@@ -70,7 +70,7 @@ def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) 
 
 
 def _path(schema: Any, location: Sequence[int | str]) -> list[str]:
-    """The names of settings in pydantic's location, which ends in names of types for unions."""
+    """The names of settings in pydantic's location; for unions, that ends with names of types."""
     path: list[str] = []
     for part in location:
         if isinstance(part, str):
@@ -82,7 +82,7 @@ def _path(schema: Any, location: Sequence[int | str]) -> list[str]:
 
 
 def _below(schema: Any, path: Sequence[str]) -> Any:
-    """The settings at `path`; None if these are plain values. Numbers in a list add nothing."""
+    """The settings at `path`, or None if there are plain values. Indices of lists are skipped."""
     for part in path:
         if part.isdigit():
             continue

@@ -1,8 +1,8 @@
 """Which parameters of a model are sparsified.
 
 `candidates(model)` lists every weight that could be; `choose(model, select)` picks some of them by
-kind, module type, name pattern or predicate. The paper's choice, `"paper"`, is the default of every
-method: all convolutions but the 1x1 shortcuts of residual networks.
+kind, module type, name pattern or predicate. The default of every method is the paper's choice,
+`"paper"`: all convolutions except the 1x1 shortcuts of residual networks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONVOLUTIONS = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
-# Module types whose parameters of two and more dimensions are weights, by kind.
+# Module types by kind; their parameters with two or more dimensions are weights.
 KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     "conv": CONVOLUTIONS,
     "linear": (nn.Linear, nn.Bilinear),
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     "attention": (nn.MultiheadAttention,),
     "recurrent": (nn.RNNBase, nn.RNNCellBase),
 }
-# How residual networks name the projection beside the main path.
+# What residual networks call the projection beside the main path.
 SHORTCUT_NAMES = frozenset({"shortcut", "downsample", "skip"})
 
 
@@ -94,9 +94,9 @@ class Selection(Sequence[Candidate]):
 
 
 def candidates(model: nn.Module) -> list[Candidate]:
-    """Every floating-point parameter of `model`, once each however often it is shared.
+    """Every floating-point parameter of `model`, listed once even if modules share it.
 
-    A model with lazy parameters is refused: what has no shape yet cannot be told apart.
+    A model with lazy parameters is refused: they have no shape yet.
     """
     found: dict[int, Candidate] = {}
     for path, module in model.named_modules():
@@ -124,12 +124,12 @@ def choose(model: nn.Module, select: Select = "paper") -> Selection:
     """Pick the parameters of `model` that `select` describes.
 
     A rule is one of
-    - `"paper"`: convolutions but the 1x1 shortcuts; `"all"`: every weight of a known kind;
+    - `"paper"`: convolutions except the 1x1 shortcuts; `"all"`: every weight of a known kind;
     - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`;
-    - a pattern of parameter names: `"encoder.*.weight"` (as in the shell, `*` also spans dots);
+    - a pattern of parameter names: `"encoder.*.weight"` (as in the shell; `*` also matches dots);
     - a module type: `nn.Conv2d`;
     - a predicate: `lambda candidate: candidate.parameter.numel() > 10_000`.
-    A sequence of rules selects what any of them selects. No match at all is an error.
+    A sequence of rules selects what any of them selects. A rule that matches nothing is an error.
     """
     rules: list[Rule] = [select] if isinstance(select, str) or callable(select) else list(select)
     if not rules:
@@ -173,7 +173,7 @@ def _matches(rule: Rule, candidate: Candidate) -> bool:
 
 
 def check_gateable(candidate: Candidate) -> None:
-    """Raise if some module uses the parameter in a way that a gate cannot work with."""
+    """Raise if a module uses the parameter in a way that rules out a gate."""
     for name, module, _ in candidate.owners:
         if isinstance(module, KINDS["embedding"]) and module.sparse:
             raise SelectionError(

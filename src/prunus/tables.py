@@ -1,4 +1,4 @@
-"""Plain-text tables for error messages and `print`; no terminal needed."""
+"""Plain-text tables, for error messages and `print`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], left: Container[int] = (0,)
 ) -> str:
-    """Columns as wide as their content, aligned to the right but for those in `left`."""
+    """Columns as wide as their content, right-aligned except those in `left`."""
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
 

@@ -46,7 +46,7 @@ def test_a_mobile_network() -> None:
     x = torch.randn(3, 3, 9, 9)
     check(model, x)
     folded = fold(capture(model, x))
-    # What is left is arithmetic of the model itself: a factor, and a constant after an addition.
+    # What is left is the model's own arithmetic: a factor, and a constant after an addition.
     assert sum(o.kind == "affine" for o in folded.operations) == 2
     layers = {o.layer for o in folded.operations}
     assert {"stem", "depthwise", "excitation.fc1", "fc"} <= layers
@@ -77,7 +77,7 @@ def test_an_unknown_operation_is_named_with_its_layer() -> None:
         capture(Unknown(), torch.zeros(1, 1, 4, 4))
 
 
-def test_what_cannot_be_captured_says_what_works_all_the_same() -> None:
+def test_what_cannot_be_captured_says_what_still_works() -> None:
     with pytest.raises(DeployError, match=r"(?s)torch.export cannot capture.*prunus.strip"):
         capture(Branching(), torch.zeros(1, 4))
 

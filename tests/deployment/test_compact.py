@@ -1,4 +1,4 @@
-"""Compaction: exact for every network, and as small as can be for those worked out by hand."""
+"""Compaction: exact for every network, and as small as possible for those worked out by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_same(graph: Graph, other: Graph) -> None:
 
 
 def compacted(graph: Graph) -> dict[str, Operation]:
-    """The operations by output, after a check that they compute the same."""
+    """The operations by output, after checking that they compute the same."""
     small = compact(graph)
     assert_same(graph, small)
     return {operation.output: operation for operation in small.operations}
@@ -40,7 +40,7 @@ def compacted(graph: Graph) -> dict[str, Operation]:
 
 @MANY
 @given(graphs())
-def test_compacting_changes_no_output_and_is_done_after_once(graph: Graph) -> None:
+def test_compacting_changes_no_output_and_once_is_enough(graph: Graph) -> None:
     small = compact(graph)
     assert_same(graph, small)
     assert numbers(compact(small)) == numbers(small)
@@ -53,7 +53,7 @@ def test_folding_changes_no_output(graph: Graph) -> None:
 
 
 def dead_filter(size: int, kernel: int, padding: int, readers: int = 3) -> Builder:
-    """Filter 1 of 4 is empty and puts out relu(2); a convolution with all weights reads it."""
+    """Filter 1 of 4 is empty and outputs relu(2); a convolution with all its weights reads it."""
     net = Builder((2, size, size))
     x = net.conv("x", 4, density=1.0)
     net.operations[0].tensors["weight"][1] = 0
@@ -114,13 +114,13 @@ def test_a_constant_through_padded_average_pooling() -> None:
     assert small["v3"].tensors["weight"].shape == (2, 18)
 
 
-def test_channels_that_nobody_reads_vanish_through_a_residual_connection() -> None:
+def test_channels_that_nothing_reads_vanish_through_a_residual_connection() -> None:
     net = Builder((3, 5, 5))
     stem = net.conv("x", 4, density=1.0)
     inner = net.conv(net.activation(stem), 4, density=1.0)
     total = net.add("add", [inner, stem])
     last = net.conv(total, 2, density=1.0)
-    net.operations[-1].tensors["weight"][:, 2] = 0  # nobody reads channel 2 of the sum ...
+    net.operations[-1].tensors["weight"][:, 2] = 0  # nothing reads channel 2 of the sum ...
     graph = net.graph(last)
     assert compacted(graph)["v0"].tensors["weight"].shape[0] == 4  # ... but `inner` does
     net.operations[2].tensors["weight"][:, 2] = 0
@@ -157,7 +157,7 @@ def test_concatenation_slicing_and_padding_follow_the_channels() -> None:
     assert small[last].tensors["weight"].shape[1] == 4
 
 
-def test_an_empty_layer_makes_all_before_it_vanish() -> None:
+def test_an_empty_layer_removes_everything_before_it() -> None:
     net = Builder((3, 8, 8))
     x = net.activation(net.conv("x", 5, density=1.0))
     x = net.activation(net.conv(x, 6, density=0.0))
@@ -178,7 +178,7 @@ def test_a_constant_branch_becomes_a_bias() -> None:
     assert [o.kind for o in small.operations] == ["conv"]
 
 
-def test_a_shift_before_padding_stays_and_one_before_none_is_folded() -> None:
+def test_a_shift_is_folded_unless_padding_follows_it() -> None:
     for padding, kinds in ((1, ["affine", "conv"]), (0, ["conv"])):
         net = Builder((3, 6, 6))
         x = net.add("affine", "x", {"scale": net.vector(3), "shift": net.vector(3)})

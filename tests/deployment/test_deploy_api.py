@@ -1,4 +1,4 @@
-"""`prunus.deploy`: whose weights, what it gives back, and what it falls back to."""
+"""`prunus.deploy`: which weights it takes, what it returns, and what it falls back to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expected(weights: nn.Module) -> torch.Tensor:
 def test_the_weights_are_the_models_own_under_the_mask_of_the_ticket() -> None:
     trained = network(seed=1)
     before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
-    for rewind_point in (0, None):  # early weights or not: they are not used
+    for rewind_point in (0, None):  # early or not: these weights are not used
         deployed = prunus.deploy(trained, ticket(network(seed=2), rewind_point), X)
         assert torch.allclose(deployed(X), expected(trained), atol=1e-5)
     assert all(torch.equal(t, before[name]) for name, t in trained.state_dict().items())

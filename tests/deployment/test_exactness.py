@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not ISAS, reason="the native core is not compile
 
 SIZES = {"vgg16": 16, "vgg16-13": 16, "vgg16-quarter": 16, "resnet20": 16, "resnet50": 64}
 LARGE = {"vgg16", "vgg16-13", "resnet50"}
-"""These get the small batches only, to save time."""
+"""These get only the small batches, to save time."""
 
 
 @pytest.mark.parametrize("name", [*sorted(NETWORKS.keys() - {"vit"}), "mobile"])
@@ -32,7 +32,7 @@ def test_the_native_core_computes_the_same(name: str) -> None:
     x = torch.randn(max(batches), 3, size, size)
     expected = model.eval()(x).numpy()
     scale = np.abs(expected).max()
-    assert scale > 0  # or nothing would be compared
+    assert scale > 0  # otherwise nothing would be compared
     graph = compact(capture(model, x[:2]))
     for isa in ISAS:
         network = Deployed(graph, 2, isa=isa)

@@ -42,7 +42,7 @@ def test_models_that_cannot_be_captured_are_exported_by_running_them(tmp_path: P
 def test_a_wrong_export_is_an_error_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = onnx.encode_onnx(Branching().eval(), torch.zeros(2, 4))  # of other random weights
+    wrong = onnx.encode_onnx(Branching().eval(), torch.zeros(2, 4))  # with other random weights
     monkeypatch.setattr(onnx, "encode_onnx", lambda *_: wrong)
     with pytest.raises(DeployError, match="computes something else than PyTorch"):
         export_onnx(Branching(), tmp_path / "model.onnx", torch.zeros(2, 4))

@@ -1,4 +1,4 @@
-"""AMC from the command line's side: exact density, and resuming after an interruption."""
+"""Runs with AMC: exact density, and resuming after an interruption."""
 
 import pytest
 

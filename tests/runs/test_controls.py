@@ -30,7 +30,7 @@ def ticket(perform):
 
 
 def starts(monkeypatch, settle, **given):
-    """Mask and weights that a re-training begins with, and its epochs."""
+    """The mask and weights that a re-training begins with, and its epochs."""
     seen = []
 
     def steps(self):
@@ -58,7 +58,7 @@ def test_what_controls_start_from(settle, ticket, monkeypatch):
     assert mask == found.mask and epochs == 2, "the whole recipe: these weights are new"
     kept = mask["3.weight"]
     assert not torch.isclose(weights[original][kept], found.weights["3.weight"][kept]).any()
-    # nor are they those of the run's own seed, with which the ticket was found
+    # nor are they those of the run's own seed, which found the ticket
     assert not torch.isclose(weights[original][kept], network(0)[3].weight[kept]).any()
 
     for control in ("shuffled", "random"):

@@ -1,4 +1,4 @@
-"""A method that nobody registered: in the library, on the command line and in a sweep."""
+"""A method that is not registered: in the library, on the command line and in a sweep."""
 
 import sys
 from pathlib import Path

@@ -55,7 +55,7 @@ def test_test_values_are_reported_if_there_are_any():
 
 
 def test_an_older_file(tmp_path):
-    """As versions wrote it that knew classification only."""
+    """As written by versions that only knew classification."""
     stage = {
         "stage": "round 1",
         "epochs": 12,

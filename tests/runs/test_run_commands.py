@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_is_reported(cli):
     assert errors.startswith("prunus: warning: ") and "using the one before it" in errors
 
 
-def test_download_is_asked_for(cli, monkeypatch):
+def test_missing_data_are_downloaded_on_request(cli, monkeypatch):
     asked = []
     monkeypatch.setattr("prunus.tasks.data.download", lambda *where: asked.append(where))
     status, _, _ = cli("train", "--task", "cifar10/resnet20", "--data", "there", "--download")
@@ -184,7 +184,7 @@ def test_help_names_every_command():
 # In processes of their own
 
 
-# Seven steps an epoch: the processes, which meet every ten, stop in the middle of one.
+# Seven steps per epoch: the processes, which meet every ten steps, stop in the middle of one.
 TOGETHER = [
     *("search", *small(epochs=8, batch_size=20, images=140), "--devices", "2"),
     *("--rounds", "2", "--mask-init", "0.01"),
@@ -193,7 +193,7 @@ TOGETHER = [
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """A search in two processes, left alone."""
+    """A search in two processes that is not interrupted."""
     where = tmp_path_factory.mktemp("together")
     return where / folder(run("-m", "prunus", *TOGETHER, cwd=where))
 

@@ -180,7 +180,7 @@ def test_automatic_devices(settle):
     assert settle("train", engine={"devices": "auto"})[0].engine.devices == "auto"
 
 
-def test_recipes_choose_by_task():
+def test_recipes_are_chosen_by_task():
     assert recipe_for("cifar10", "vgg16").batch_size == 64
     assert recipe_for("cifar10", "resnet20").batch_size == 128
     assert recipe_for("cifar10", "conv6").optimizer == "adam"
@@ -198,7 +198,7 @@ def test_recipes_choose_by_task():
         ("mnist/lenet", RECIPES["tickets"].changed(commit_epoch=68, fine_tune_lr=0.001)),
     ],
 )
-def test_recipes_of_pruning_keep_to_the_task(name, expected):
+def test_pruning_recipes_follow_the_task(name, expected):
     task = replace(load_task("digits/mlp"), name=name, recipe=recipe_for(*name.split("/")))
     assert task.pruning_recipe == expected
 
@@ -230,7 +230,7 @@ def test_later_layers_win():
     assert merge({"a": "tickets"}, {"a": {"b": 2}}) == {"a": {"name": "tickets", "b": 2}}
 
 
-def test_flags_that_are_left_out_say_nothing():
+def test_flags_left_out_set_nothing():
     flags = {"a": {"b": None, "c": 4}, "d": None, "e": {"f": None}, "g": 0, "h": []}
     assert only_given(flags) == {"a": {"c": 4}, "g": 0, "h": []}
 
@@ -250,7 +250,7 @@ def test_bad_files(tmp_path, content, message):
 # Tasks of the user
 
 
-def test_tasks_by_function(tmp_path, monkeypatch, trust):
+def test_tasks_as_functions(tmp_path, monkeypatch, trust):
     (tmp_path / "mine_for_settings.py").write_text(
         "def nothing(root, options): return 3\ndef strange(x): pass\nnumber = 4\n"
     )
@@ -266,7 +266,7 @@ def test_tasks_by_function(tmp_path, monkeypatch, trust):
             resolve("train", {"task": name})
 
 
-def test_networks_by_function(settle, tmp_path, monkeypatch, trust):
+def test_networks_as_functions(settle, tmp_path, monkeypatch, trust):
     (tmp_path / "my_networks.py").write_text(
         "from torch import nn\n"
         "def linear(*, num_classes, image_size, channels):\n"

@@ -23,7 +23,7 @@ from support.interruption import with_plug_pulled
 
 TASK = "digits/digits_convnet"
 QUICK = {"amc": {"episodes": 4, "warmup": 2}}
-"""Settings of methods that would take long otherwise."""
+"""Settings for methods that would otherwise take long."""
 SEARCH = {"method": {"name": "cs", "mask_init": 0.01}, "rounds": 2, "rewind_epoch": 1}
 
 
@@ -68,7 +68,7 @@ def test_a_finished_run_is_not_repeated(perform, monkeypatch):
     assert again == results
 
 
-def test_seeds_make_other_runs_and_equal_settings_equal_ones(perform):
+def test_another_seed_is_another_run_and_equal_settings_are_the_same(perform):
     one, first = perform("train")
     two, second = perform("train", seed=1)
     assert first != second and one.stages != two.stages
@@ -230,7 +230,7 @@ def make_ticket():
     return prunus.IterativeMagnitudePruning(model, steps=1).ticket()
 
 
-def test_transfer_says_what_stayed_new():
+def test_transfer_names_the_parameters_that_are_new():
     ticket = make_ticket()
     torch.manual_seed(1)
     model = build_network("digits_convnet", num_classes=7, image_size=8, channels=3)
@@ -335,7 +335,7 @@ def test_a_checkpoint_of_another_network(settle, monkeypatch):
         execute(settings, other)
 
 
-def test_what_a_network_draws_at_random_is_resumed_too(settle, tmp_path, monkeypatch, trust):
+def test_the_randomness_of_a_network_is_resumed_too(settle, tmp_path, monkeypatch, trust):
     (tmp_path / "dropping.py").write_text(
         "from torch import nn\n"
         "def network(*, num_classes, image_size, channels):\n"
@@ -374,7 +374,7 @@ def test_an_interrupted_run_with_an_average_resumes(settle, monkeypatch, step):
 
 
 def test_what_is_stored_is_what_was_measured(perform):
-    """The line after the last epoch has the average, and so has the stage."""
+    """The line after the last epoch has the average, and so does the stage."""
     results, folder = perform("train", recipe={**MODERN, "ema": 0.9})
     assert metrics(folder)[-1].validation == results.stages[0].validation
 

@@ -10,7 +10,7 @@ import prunus
 
 
 class Excitation(nn.Module):
-    """Squeeze and excitation with linear layers, as most code has it."""
+    """Squeeze and excitation with linear layers, as in most code."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Mobile(nn.Module):
 
 
 class Branching(nn.Module):
-    """Cannot be captured: what it does depends on its data."""
+    """Cannot be captured, because what it does depends on its data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Branching(nn.Module):
 
 
 def randomised(model: nn.Module, density: float = 0.2, seed: int = 0) -> nn.Module:
-    """With statistics of batch norm that matter, and most weights zero."""
+    """The model with batch-norm statistics that matter, and with most weights zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in model.modules():

@@ -1,4 +1,4 @@
-"""Random small networks that exercise every operation: what all tests of the runtime run on."""
+"""Small random networks that exercise every operation, for all tests of the runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Draw = Callable[..., Any]
 
 
 class Builder:
-    """Builds a graph operation by operation; refuses what is not valid."""
+    """Builds a graph, one operation at a time; refuses invalid ones."""
 
     def __init__(self, input_shape: Shape, seed: int = 0) -> None:
         self.input_shape = input_shape
@@ -31,7 +31,7 @@ class Builder:
         /,
         **attributes: Any,
     ) -> str:
-        """Append an operation; the name of its output."""
+        """Append an operation; returns the name of its output."""
         names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         output = f"v{len(self.operations)}"
         operation = Operation(kind, names, output, attributes, tensors or {}, layer)
@@ -41,12 +41,12 @@ class Builder:
         return output
 
     def graph(self, output: str | None = None) -> Graph:
-        """What was built, checked as a whole."""
+        """The finished graph, checked as a whole."""
         last = self.operations[-1].output if output is None else output
         return Graph("x", self.input_shape, tuple(self.operations), last).check()
 
     def weights(self, *shape: int, density: float = 0.3, dead: bool = False) -> Array:
-        """Sparse weights that keep activations near one; `dead`: some filters are all zero."""
+        """Sparse weights that keep activations near one; with `dead`, some filters are all zero."""
         weight = self.random.standard_normal(shape) * (self.random.random(shape) < density)
         if dead:
             weight[self.random.random(shape[0]) < 0.5] = 0
@@ -162,7 +162,7 @@ def _pool(draw: Draw, net: Builder, x: str) -> str:
     size = net.shapes[x][1:]
     kernel = tuple(draw(st.integers(1, min(4, length))) for length in size)
     stride = _integers(draw, 2, 1, 3)
-    # Less than the kernel on each side, so that each window sees the image.
+    # Smaller than the kernel on each side, so that each window sees the image.
     usual = tuple(draw(st.integers(0, kernel[axis] // 2)) for axis in (0, 1, 0, 1))
     if draw(st.booleans()):
         return net.add(
@@ -177,7 +177,7 @@ def _pool(draw: Draw, net: Builder, x: str) -> str:
 
 
 def _ceil_pool(draw: Draw, net: Builder, x: str) -> str:
-    """Pooling by two that looks one row and column further, as `ceil_mode` does at odd sizes."""
+    """Pooling by two that reaches one row and column further, as `ceil_mode` does at odd sizes."""
     further = [0, 0, net.shapes[x][1] % 2, net.shapes[x][2] % 2]
     options = {"kernel": [2, 2], "stride": [2, 2], "padding": further}
     if draw(st.booleans()):
@@ -198,7 +198,7 @@ def _adaptive(draw: Draw, net: Builder, x: str) -> str:
 
 
 def _residual(draw: Draw, net: Builder, x: str) -> str:
-    """The sum of `x`, or of a 1x1 convolution of it, and of something of the same shape."""
+    """The sum of `x`, or of a 1x1 convolution of it, and something of the same shape."""
     y = net.activation(_conv(draw, net, x, keep_size=True)) if draw(st.booleans()) else x
     if y == x or draw(st.booleans()):
         y = net.conv(y, net.shapes[x][0], density=draw(st.sampled_from(DENSITIES)), dead=True)
@@ -210,7 +210,7 @@ def _residual(draw: Draw, net: Builder, x: str) -> str:
 
 
 def _excitation(draw: Draw, net: Builder, x: str) -> str:
-    """Channels scaled (or shifted) by what their means say, as in squeeze and excitation."""
+    """Channels scaled (or shifted) according to their means, as in squeeze and excitation."""
     means = net.add("adaptive_avg_pool", x, size=[1, 1])
     gate = net.conv(means, net.shapes[x][0], (1, 1), padding=(0, 0, 0, 0), density=1.0)
     gate = net.activation(gate, "hardsigmoid")

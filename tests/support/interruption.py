@@ -10,7 +10,7 @@ from prunus.training import Trainer
 def with_plug_pulled(
     monkeypatch: pytest.MonkeyPatch, step: int, work: Callable[[], object]
 ) -> None:
-    """Do `work` until it begins its training step number `step` (from 1), which fails."""
+    """Do `work` until training step number `step` (from 1) begins, which fails."""
     forward, calls = Trainer._forward_backward, []
 
     def failing(self: Trainer, batch: object) -> object:

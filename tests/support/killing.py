@@ -1,7 +1,7 @@
 """Run as a program: kills a search again and again, and prints where, as JSON.
 
-A process of its own that forks, because importing torch takes longer than the whole search, and
-because a process that has trained may not fork.
+It is a separate process that forks: importing torch takes longer than the whole search, and a
+process that has trained must not fork.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-import sklearn.datasets  # noqa: F401 (so that children need not import it)
+import sklearn.datasets  # noqa: F401 (so that children do not have to)
 import torch
 
 from prunus.runs import execute, resolve
@@ -58,7 +58,7 @@ def position(out: Path) -> int:
 
 
 def kill(child: int, out: Path, at: float, delay: float) -> None:
-    """Kill `child` a moment after it reached a position, or at once if it had passed that."""
+    """Kill `child` a moment after it reaches a position, or at once if it is already past it."""
     while position(out) < at and not has_ended(child):
         time.sleep(0.001)
     time.sleep(delay)
@@ -77,7 +77,7 @@ def main(folder: Path, seed: int) -> None:
     generator = random.Random(seed)
     out = folder / "killed"
     moments = []
-    # One somewhere in each twentieth of the run, so that every part of it is hit.
+    # One kill somewhere in each twentieth of the run, so that every part of it is hit.
     for number in range(KILLS):
         at = generator.uniform(number, number + 1) / KILLS * 0.95 * 2 * STEPS_PER_ROUND
         child = start(out)

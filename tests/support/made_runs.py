@@ -1,4 +1,4 @@
-"""Run folders made by code, with numbers that look like real ones. Nothing is trained."""
+"""Run folders with made-up numbers that look like real ones. Nothing is trained."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Runs:
         return self.write("train", f"train-{seed}", seed, [stage])
 
     def search(self, method, seed, rounds, *, finished=True, **settings):
-        """`rounds`: density and value of each."""
+        """`rounds` has the density and value of each round."""
         name = "-".join([method, *map(str, settings.values()), str(seed)])
         stages = [
             self.stage(f"round {i}", density, value, ticket=True)
@@ -71,7 +71,7 @@ class Runs:
         return folder
 
     def retrain(self, source, number, value, *, task=None, control=None, name=None):
-        """Of the ticket of round `number` of the run in the folder `source`."""
+        """Re-train the ticket of round `number` of the run in the folder `source`."""
         results = read_results(source)
         density = results.stages[number - 1].density
         stage = self.stage("re-training", density, value, ticket=True)

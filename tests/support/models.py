@@ -20,7 +20,7 @@ class Zoo(NamedTuple):
 
 
 def seeded(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """A model whose weights depend on the seed alone."""
+    """A model with weights that depend on the seed alone."""
     torch.manual_seed(seed)
     return build()
 
@@ -30,7 +30,7 @@ def mlp() -> nn.Module:
 
 
 class ConvNet(nn.Module):
-    """Two convolutions with BatchNorm, and a classifier that the paper's selection leaves alone."""
+    """Two convolutions with BatchNorm, and a classifier that the paper's selection leaves out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class ResNet50(nn.Module):
 
 
 class TiedTransformer(nn.Module):
-    """A language model whose output layer is its embedding."""
+    """A language model with one weight for its embedding and its output layer."""
 
     def __init__(self, tokens: int = 11, width: int = 8) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class VisionTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
         self.context = nn.Linear(width, 6)
-        # Other widths of keys and values: three projections instead of a packed one.
+        # Keys and values of other widths: three projections instead of a packed one.
         self.cross = nn.MultiheadAttention(width, 2, kdim=6, vdim=6, batch_first=True)
         self.fc = nn.Linear(width, 3)
 
@@ -190,7 +190,7 @@ def autoencoder() -> nn.Module:
 
 
 class Twice(nn.Module):
-    """Uses one module twice in a pass, and has it under two names."""
+    """Uses one module twice in a forward pass, under two names."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from prunus_runtime import native
 ISAS = [isa for isa in native.ISAS if native.available() and native.lanes(isa)]
 
 BATCHES = (1, 2, 4, 7, 15, 16, 17, 128)
-"""Of all numbers of images in a chunk, whole chunks and others."""
+"""Batch sizes with whole and incomplete chunks, for chunks of every size."""
 
 
 SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
@@ -18,8 +18,8 @@ SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
 
 @contextmanager
 def everything_split() -> Iterator[None]:
-    """Plans share every operation, however small, among threads, by positions wherever there are
-    some, and go over the output of convolutions as often as they can."""
+    """Plans share even the smallest operation among threads, by positions if it has any, and pass
+    over the output of convolutions as often as possible."""
     with ExitStack() as stack:
         for name, value in SMALL.items():
             stack.enter_context(patch(f"prunus_runtime.plan.{name}", value))

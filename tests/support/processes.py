@@ -1,4 +1,4 @@
-"""Programs that tests start. They never wait for ever, and leave no process behind."""
+"""Programs that tests start. They never wait for ever and leave no process behind."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ IMPORTED_FROM = os.pathsep.join(
     str(path) for path in (Path(prunus.__file__).parents[1], Path(__file__).parents[1])
 )
 SECONDS = 240
-"""For all that one program does; less than the limit of a test, and many times what it takes."""
+"""The limit for one program: less than the limit of a test, and many times what it needs."""
 
 
 @contextmanager
 def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Python with `arguments`; killed in the end, and all that it started with it."""
+    """Python with `arguments`; at the end it is killed, with all processes that it started."""
     environment = {**os.environ, "PYTHONPATH": IMPORTED_FROM, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -29,7 +29,7 @@ def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a group of processes, to be killed as one
+        start_new_session=True,  # a group of processes, killed as one
         preexec_fn=hears_ctrl_c,
         **options,
     ) as process:
@@ -41,12 +41,12 @@ def started(*arguments: object, **options: object) -> Iterator[subprocess.Popen[
 
 
 def hears_ctrl_c() -> None:
-    """Also where the tests run in the background, whose programs inherit that it is ignored."""
+    """Even if the tests run in the background, where programs inherit that Ctrl-C is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(*arguments: object, **options: object) -> str:
-    """What Python with `arguments` prints. It has to succeed."""
+    """What Python with `arguments` prints. It must succeed."""
     with started(*arguments, **options) as process:
         output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, errors
@@ -54,7 +54,7 @@ def run(*arguments: object, **options: object) -> str:
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Until something is true of what `process` does."""
+    """Wait until `condition()` holds; `process` must still be running."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert process.poll() is None, process.communicate(timeout=SECONDS)

@@ -25,7 +25,7 @@ def batches(engine: Engine, size: int = 8) -> Batches:
 
 
 def spoil_loss(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, *, at_step: int) -> None:
-    """Make the loss of one step NaN, and with it every gradient."""
+    """Make the loss of one step, and with it every gradient, NaN."""
     penalty = trainer.method.penalty
 
     def spoiled() -> torch.Tensor:

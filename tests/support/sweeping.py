@@ -1,4 +1,4 @@
-"""A small sweep, executors for it, and what its runs leave."""
+"""A small sweep, an executor for it, and what its runs leave behind."""
 
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -24,7 +24,7 @@ TWELVE = {
         {"command": "prune", "method": "gmp", "grid": {"method.target_density": [0.1, 0.3]}},
     ],
 }
-"""Dense, three searches with two tickets each, two prunings."""
+"""A dense run, three searches with two tickets each, and two prunings."""
 
 
 def experiment(content=TWELVE, **changes):
@@ -39,7 +39,7 @@ def long_runs(epochs=40, seeds=(0, 1)):
 
 
 class Here(Executor):
-    """Calls functions at once, in this process; remembers them."""
+    """Calls functions at once, in this process, and remembers them."""
 
     def __init__(self):
         self.calls = []
@@ -55,7 +55,7 @@ class Here(Executor):
 
 
 def content(folder: Path):
-    """What the runs below a folder computed, by name; without times and places."""
+    """What the runs below a folder computed, by name, without times and paths."""
     found = {}
     for run in sorted(path.parent for path in Path(folder).glob("*/results.json")):
         for name in ("results.json", "metrics.jsonl"):

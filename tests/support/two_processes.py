@@ -1,4 +1,4 @@
-"""Run as a program: the same training with one process or with two; each writes what it found."""
+"""Run as a program: the same training in one process or in two; each writes what it found."""
 
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def main(folder: Path, devices: int) -> None:
         masks.append(dict(method.end_round()))
     method.harden()
     trainer = train()
-    # One image more than fits: the last batch has nothing for the first process.
+    # One image too many: the last batch has nothing for the first process.
     images = torch.arange(33 * 36).remainder(256).to(torch.uint8).view(33, 1, 6, 6)
     labels = torch.arange(33) % 3
     evaluation = Batches(images, labels, engine.loader_options(32), mean=[0.5], std=[0.3])

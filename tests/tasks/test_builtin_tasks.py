@@ -1,4 +1,4 @@
-"""The built-in tasks that are no image classification: their data, networks and training."""
+"""The built-in tasks that are not image classification: their data, networks and training."""
 
 import math
 from itertools import pairwise
@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from prunus import SettingError, Ticket
+from prunus import AMC, SettingError, Ticket
 from prunus.runs import execute, resolve
 from prunus.tasks import TASKS, load_task
 from prunus.tasks.data import DataOptions, LoaderOptions, TensorData
@@ -59,8 +59,8 @@ TINY = {
 }
 
 
-def test_the_character_model_is_that_of_a_plain_loop(tmp_path):
-    """What a person would write: the same model, batches and schedule give the same loss."""
+def test_the_character_model_equals_that_of_a_plain_loop(tmp_path):
+    """A loop as a person would write it, with the same model, batches and schedule."""
     results, settings, task = perform(tmp_path, "train", "text/gpt-char", **TINY)
     recipe = settings.recipe
     torch.manual_seed(settings.seed)
@@ -108,10 +108,18 @@ def test_pruning_reports_nats_and_sparsifies_linear_layers(tmp_path):
     assert again.folder == settings.folder
 
 
-def test_a_method_that_judges_gets_higher_for_better(tmp_path):
+def test_methods_always_see_higher_as_better(tmp_path, monkeypatch):
+    on_commit, seen = AMC.on_commit, []
+
+    def looking(amc, evaluate):
+        seen.append(evaluate())
+        return on_commit(amc, evaluate)
+
+    monkeypatch.setattr(AMC, "on_commit", looking)
     method = {"name": "amc", "target_density": 0.5, "episodes": 3, "warmup": 1}
     results, _, _ = perform(tmp_path, "prune", "diabetes/mlp", method=method, recipe={"epochs": 2})
     assert results.stages[-1].density == pytest.approx(0.5, abs=0.001)
+    assert all(value < 0 for value in seen) and len(seen) == 1, "an RMSE, negated"
 
 
 def test_the_gpt_sees_no_future():
@@ -156,7 +164,7 @@ def test_splits_of_a_text():
         text_data("abcde" * 200, DataOptions(train_images=60, validation_images=50), context=10)
 
 
-def test_texts_of_the_user(tmp_path):
+def test_users_texts(tmp_path):
     one = tmp_path / "one.txt"
     one.write_text("first")
     (tmp_path / "two.txt").write_text("second")
@@ -195,6 +203,6 @@ def test_data_in_memory(structure):
     assert data.fingerprint == TensorData(samples, samples, samples).fingerprint != ""
 
 
-def test_samples_must_be_as_many():
+def test_all_tensors_must_have_as_many_samples():
     with pytest.raises(SettingError, match=r"tensors of train must all have the same .*\[2, 3\]"):
         TensorData((torch.ones(2), torch.ones(3)), torch.ones(1), torch.ones(1))

@@ -120,7 +120,7 @@ def test_digits_loaders() -> None:
     assert len(data.evaluation("test", LoaderOptions(100))) == 8
 
 
-def test_digits_ask_for_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(SettingError, match=r"pip install -e '\.\[demo\]' in the Prunus"):
         load_data("digits", "/nowhere")

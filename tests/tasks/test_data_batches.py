@@ -10,7 +10,7 @@ from prunus.errors import SettingError
 from prunus.randomness import generator_for, seed_for
 from prunus.tasks.data import Batches, Loader, LoaderOptions
 from prunus.tasks.data.batches import Normalise, crop, mirror
-from prunus.tasks.data.sharding import Plan
+from prunus.tasks.data.protocol import EpochPlan
 
 
 def pictures(count: int, channels: int = 3, size: int = 8) -> tuple[Tensor, Tensor]:
@@ -184,7 +184,7 @@ def test_resumed_and_shared_epochs_equal_a_whole_one(
 @given(images=st.integers(1, 200), per_rank=st.integers(1, 9), world_size=st.integers(1, 5))
 def test_plan_gives_every_position_to_one_rank(images: int, per_rank: int, world_size: int) -> None:
     plans = [
-        Plan(images, LoaderOptions(per_rank * world_size, rank=r, world_size=world_size), False)
+        EpochPlan(images, LoaderOptions(per_rank * world_size, rank=r, world_size=world_size))
         for r in range(world_size)
     ]
     everything = list(range(images))

@@ -83,7 +83,7 @@ def test_cifar100(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_pickles_of_every_python(tmp_path: Path, protocol: int) -> None:
+def test_pickles_of_every_protocol(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "batch"
     path.write_bytes(pickle.dumps({b"data": pixels(2), b"labels": [1, 2]}, protocol))
     content = read_pickle(path)
@@ -95,7 +95,7 @@ def test_pickle_of_python_2(tmp_path: Path) -> None:
     path = tmp_path / "batch"
     path.write_bytes(python2_pickle(pixels(2), [1, 2]))
     plain = pickle.loads(path.read_bytes(), encoding="bytes")
-    assert np.array_equal(plain[b"data"], pixels(2))  # the bytes above are what NumPy understands
+    assert np.array_equal(plain[b"data"], pixels(2))  # NumPy understands the bytes above
     content = read_pickle(path)
     assert content["labels"] == [1, 2]
     assert (content["data"].shape, content["data"].data) == ((2, 3072), pixels(2).tobytes())

@@ -73,7 +73,7 @@ def test_layout_of_imagenet(tree: Path) -> None:
     assert data.splits.test.path(4) == tree / "val/bee/01.JPEG"
 
 
-def test_own_validation_set(tree: Path) -> None:
+def test_a_tree_with_its_own_validation_set(tree: Path) -> None:
     for name in ("ant", "bee"):
         write_class(tree / "test" / name, 1)
     assert sizes(folder_data(tree)) == [20, 6, 2]
@@ -134,7 +134,7 @@ def test_workers_make_no_difference_even_when_resumed(tree: Path) -> None:
     data = folder_data(tree)
     loader = data.training(LoaderOptions(4, workers=2), seed=5)
     assert same(epoch(data), list(loader.epoch(0)))
-    next(loader.epoch(1))  # left in the middle
+    next(loader.epoch(1))  # abandoned in the middle
     assert same(epoch(data, 2)[3:], list(loader.epoch(2, start_batch=3)))
     assert same(epoch(data, 1), list(loader.epoch(1)))
 
@@ -192,7 +192,9 @@ def test_vanished_image_is_named(tree: Path) -> None:
         list(loader.epoch(0))
 
 
-def test_pillow_is_asked_for(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow_the_error_says_what_to_install(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(SettingError, match="pip install pillow"):
@@ -242,6 +244,6 @@ def test_workers_refuse_a_temporary_folder_that_sockets_cannot_use(
 ) -> None:
     data = folder_data(tree)
     monkeypatch.setattr("tempfile.tempdir", "/tmp/" + 80 * "x")
-    assert len(epoch(data)) == 4  # without workers all is well
+    assert len(epoch(data)) == 4  # without workers it works
     with pytest.raises(SettingError, match="set TMPDIR to a shorter one"):
         epoch(data, workers=1)

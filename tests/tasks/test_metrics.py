@@ -30,7 +30,7 @@ def test_accuracy_is_the_exact_quotient_over_all_batches():
 def test_mean_iou():
     output = one_hot(0, 0, 1, 1, of=4).T.view(1, 4, 1, 4)
     target = torch.tensor([[[0, 1, 1, 1]]])
-    # Class 0: 1 of 2. Class 1: 2 of 3. The others are nowhere.
+    # Class 0: 1 of 2. Class 1: 2 of 3. The others do not occur.
     assert value(mean_iou(4), (output, target)) == pytest.approx((1 / 2 + 2 / 3) / 2)
     two = value(mean_iou(4), (output[..., :2], target[..., :2]), (output[..., 2:], target[..., 2:]))
     assert two == value(mean_iou(4), (output, target)), "the confusion is summed, not the value"
@@ -120,6 +120,6 @@ def test_label_smoothing_needs_a_loss_that_takes_it():
 
 
 @pytest.mark.parametrize("metrics", [(), (accuracy, accuracy)])
-def test_metrics_have_names_of_their_own(metrics):
+def test_metrics_need_different_names(metrics):
     with pytest.raises(SettingError, match="one or more metrics, each with its own name"):
         task(metrics=metrics)

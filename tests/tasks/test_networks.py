@@ -120,7 +120,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_function_of_the_user(user_module: ModuleType, trust: Callable[..., None]) -> None:
+def test_a_users_function(user_module: ModuleType, trust: Callable[..., None]) -> None:
     trust("user_networks:tiny")
     user_module.tiny = lambda *, num_classes, image_size, channels: nn.Linear(
         channels * image_size, num_classes
@@ -130,7 +130,7 @@ def test_function_of_the_user(user_module: ModuleType, trust: Callable[..., None
     assert (network.in_features, network.out_features) == (96, 10)
 
 
-def test_function_of_the_user_that_cannot_be_used(
+def test_a_users_function_that_cannot_be_used(
     user_module: ModuleType, trust: Callable[..., None]
 ) -> None:
     trust(*(f"user_networks:{name}" for name in ("positional", "number", "nummber")))
@@ -149,7 +149,7 @@ def test_function_of_the_user_that_cannot_be_used(
         build(":f")
 
 
-def test_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("timm", "torchvision", "torchvision.models"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SettingError, match="pip install timm"):

@@ -126,7 +126,7 @@ def test_a_search_ends_its_schedule_and_fine_tuning_is_constant():
         ({"label_smoothing": -0.1}, "recipe.label_smoothing=-0.1"),
     ],
 )
-def test_what_does_not_fit(changes, message):
+def test_settings_that_do_not_fit_together(changes, message):
     with pytest.raises(SettingError, match=message):
         RECIPES["tickets"].changed(**changes)
 
@@ -138,12 +138,12 @@ def test_changes_are_checked_on_their_own():
         RecipeChanges.parse({"epoch": 1}, within="recipe")
 
 
-def test_another_schedule_leaves_the_drops_behind():
+def test_changing_the_schedule_removes_the_drops():
     assert RECIPES["tickets"].changed(schedule="cosine").drops == ()
 
 
 def test_fine_tuning_at_the_rates_of_the_epochs_before():
-    """As Renda et al. do it."""
+    """As in Renda et al."""
     pruning = recipe(
         epochs=6, schedule="cosine", warmup=1.5, commit_epoch=4, fine_tune_lr="rewound"
     )

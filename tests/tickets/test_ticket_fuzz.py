@@ -120,7 +120,7 @@ class TestDamage:
         assert_refused(path, data + data)
 
 
-# Hostile files: everything about them is consistent, the hash too, but the content is not a ticket.
+# Hostile files: everything in them is consistent, even the hash, but the content is not a ticket.
 
 
 def sha256(tensors: dict[str, Tensor]) -> str:
@@ -384,7 +384,7 @@ UNSAFE_CALLS = {"torch.load", "torch.save", "pickle.load", "pickle.loads", "eval
 PICKLED_DATA = {"tasks/data/cifar.py"}
 # Checkpoints are read with `weights_only`, which also refuses every class.
 CHECKPOINTS = {"training/checkpoint.py": {"torch.load", "torch.save"}}
-# A sweep and the workers that it started itself talk through pipes that nobody else can write to.
+# A sweep and its workers talk through pipes that nobody else can write to.
 OWN_WORKERS = {"sweeps/executors/local.py": set(), "sweeps/executors/worker.py": {"pickle.loads"}}
 
 PACKAGE = Path(prunus.__file__).parent

@@ -84,7 +84,7 @@ class TestRoundTrip:
         assert_same(loaded, ticket)
         expected = torch.where(keep, tensor, torch.zeros_like(tensor)) if masked else tensor
         assert torch.equal(loaded.weights[name], expected)
-        if not tensor.is_complex():  # equality does not tell -0.0 from 0.0
+        if not tensor.is_complex():  # equality does not distinguish -0.0 from 0.0
             assert torch.equal(loaded.weights[name].signbit(), expected.signbit())
 
     @pytest.mark.parametrize("whole", [False, True])
@@ -459,7 +459,7 @@ for kill in range(kills):
             for ticket in tickets:
                 ticket.save(path)
     until = time.monotonic() + 0.02 + 0.0017 * kill
-    while time.monotonic() < until:  # a reader beside the writer never sees half a file
+    while time.monotonic() < until:  # a reader never sees half a file
         assert Ticket.load(path) in tickets
     os.kill(writer, signal.SIGKILL)
     os.waitpid(writer, 0)
@@ -493,7 +493,7 @@ class TestSaving:
         assert Ticket.load(ticket.save(str(tmp_path / "a" / "b" / "t"))) == ticket
 
 
-class TestLoadingWhatIsNoTicket:
+class TestLoadingWhatIsNotATicket:
     def test_missing(self, tmp_path: Path) -> None:
         with pytest.raises(TicketError, match=r"cannot read the ticket .*nothing.*No such file"):
             Ticket.load(tmp_path / "nothing")

@@ -150,7 +150,7 @@ def test_a_bad_loss_between_two_meetings_is_told_at_the_checkpoint(tmp_path, mak
     spoil_loss(trainer, monkeypatch, at_step=4)
     with pytest.raises(
         DivergedError,
-        match=r"the loss is not finite .* in step 4, noticed in step 5: .*which was first can no",
+        match=r"the loss is not finite .* in step 4, noticed in step 5: .*too late to tell which",
     ):
         train(open_run(tmp_path, trainer), trainer)
 
@@ -220,7 +220,7 @@ def test_a_missing_tracker_is_an_error(tmp_path, monkeypatch):
 
 
 class Recorder:
-    """Stands for a package: remembers the calls."""
+    """Stands in for a package and remembers the calls."""
 
     def __init__(self):
         self.calls = []

@@ -1,4 +1,4 @@
-"""The loop: what it computes, with each of its settings; and what it says when things go wrong."""
+"""The loop: what it computes with each of its settings, and what it says when things go wrong."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ def assert_close(ours, theirs, **tolerance):
         torch.testing.assert_close(ours[name], theirs[name], **tolerance)
 
 
-def test_the_loop_is_the_one_of_the_readme(make):
+def test_the_loop_equals_the_one_in_the_readme(make):
     trainer = make()
     run(trainer)
     model = network()
@@ -93,7 +93,7 @@ def test_precision_and_layout(make, settings):
 
 def test_compile(make, monkeypatch):
     torch._dynamo.reset()
-    # Without inductor, whose compiler takes long; tests/methods compiles gates with it.
+    # Without inductor, which compiles slowly; tests/methods compiles gates with it.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     plain, compiled = make(), make(compile=True)
     assert hasattr(compiled.module._forward_module, "_orig_mod")
@@ -104,7 +104,7 @@ def test_compile(make, monkeypatch):
         assert measured == compiled.engine.measure(compiled.model, compiled.loader)
 
 
-def test_hardened_scores_rest_in_fine_tuning(make):
+def test_hardened_scores_do_not_change_in_fine_tuning(make):
     trainer = make()
     run(trainer)
     mask = trainer.method.harden()
@@ -139,7 +139,7 @@ def test_the_bad_layer_nearest_the_output_is_named(make):
         for parameter in (trainer.model[0].bias, trainer.model[2].bias):
             parameter.fill_(torch.inf)
     with pytest.raises(
-        DivergedError, match=r"bad are 2\.bias, 0\.bias; probably 2\.bias was first"
+        DivergedError, match=r"2\.bias, 0\.bias are bad; 2\.bias was probably first"
     ):
         next(trainer.steps())
 
@@ -162,7 +162,7 @@ def test_the_first_bad_step_is_remembered_between_meetings(make, monkeypatch):
     spoil_loss(trainer, monkeypatch, at_step=7)
     with pytest.raises(
         DivergedError,
-        match=r"in step 7, noticed in step 10: bad by now are .* can no longer be told",
+        match=r"in step 7, noticed in step 10: .* are bad by now; it is too late",
     ):
         run(trainer)
     assert trainer.step == 9
@@ -170,7 +170,9 @@ def test_the_first_bad_step_is_remembered_between_meetings(make, monkeypatch):
 
 def test_the_process_with_the_bad_loss_tells_why(make):
     trainer = make()
-    trainer.engine.highest = lambda number: max(number, -1)  # another's first step was bad
+    trainer.engine.highest = lambda number: max(
+        number, -1
+    )  # the first step of another process was bad
     trainer.engine.gather = lambda value: [value, "what the other found"]
     with pytest.raises(DivergedError, match="in step 1: what the other found"):
         next(trainer.steps())

@@ -1,6 +1,6 @@
 """Batches of any structure: a tensor, a tuple (or list) of tensors, or a dict of tensors.
 
-The first axis of every tensor counts the samples.
+The samples are on the first axis of every tensor.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ LABELS = "labels"
 
 
 def model_inputs(batch: Any) -> Any:
-    """What of a batch goes into the model: the tensor itself; the first of a tuple; of a dict,
-    everything but its `labels`."""
+    """The part of a batch that goes into the model: the tensor itself, the first element of a
+    tuple, or everything in a dict except its `labels`."""
     if isinstance(batch, Mapping):
         return {name: value for name, value in batch.items() if name != LABELS}
     return batch[0] if isinstance(batch, tuple | list) else batch
@@ -30,7 +30,7 @@ def call(model: nn.Module | Callable[..., Any], inputs: Any) -> Any:
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:
-    """All tensors of a batch; anything else in it (a text, a number) is left out."""
+    """All tensors in a batch; anything else in it (a text, a number) is left out."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, Mapping):
@@ -58,7 +58,7 @@ def count_samples(batch: Any) -> int:
 
 
 def split_batch(batch: Any, parts: int) -> list[Any]:
-    """The batch in at most `parts` parts of equal size, but for a smaller last one."""
+    """The batch in at most `parts` parts of equal size; the last may be smaller."""
     if parts == 1:
         return [batch]
     size = -(-count_samples(batch) // parts)  # as `Tensor.chunk` cuts

@@ -21,13 +21,13 @@ from prunus.tasks.recipes import RECIPES, Recipe
 from prunus.tasks.task import Task
 
 _PROGRESSION_MEAN, _PROGRESSION_DEVIATION = 152.0, 77.0
-"""Of the targets of the diabetes data, about."""
+"""Roughly those of the targets in the diabetes data."""
 
 
 def diabetes(root: Path, options: DataOptions) -> Task:  # noqa: ARG001 (comes with scikit-learn)
-    """Regression: how a disease progresses, from ten measurements of 442 patients."""
+    """Regression: the progression of a disease, from ten measurements of each of 442 patients."""
     features, target = scikit_learn_datasets().load_diabetes(return_X_y=True)
-    x = torch.from_numpy(features).float() * len(features) ** 0.5  # each of deviation 1
+    x = torch.from_numpy(features).float() * len(features) ** 0.5  # each with deviation 1
     y = (torch.from_numpy(target).float() - _PROGRESSION_MEAN) / _PROGRESSION_DEVIATION
     data = tensor_data((x, y[:, None]), options, validation_samples=60, test_samples=142)
 
@@ -60,7 +60,7 @@ def shapes(root: Path, options: DataOptions) -> Task:  # noqa: ARG001 (drawn)
 
 
 def gpt_char(root: Path, options: DataOptions) -> Task:
-    """Language: the next character of any text (`--data FILE_OR_FOLDER`)."""
+    """Language: the next character in any text (`--data FILE_OR_FOLDER`)."""
     data = text_data(read_text(root), options, context=64)
     recipe = Recipe(
         epochs=4,
@@ -87,4 +87,4 @@ TASKS: dict[str, Callable[[Path, DataOptions], Task]] = {
     "shapes/unet": shapes,
     "text/gpt-char": gpt_char,
 }
-"""Tasks by name; any set of labelled images with any network is one too: see `load_task`."""
+"""Tasks by name. Any set of labelled images with any network is a task too: see `load_task`."""

@@ -1,4 +1,4 @@
-"""Metrics: what a task measures of a network on held-out data, and which direction is better."""
+"""Metrics: what a task measures on held-out data, and which direction is better."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """What tables and plots need to know of a metric; results files hold it beside the values."""
+    """What tables and plots need to know about a metric; results files store it with the values."""
 
     name: str
     higher_is_better: bool = True
     unit: str = ""
-    """Shown behind the value. With `"%"`, values are fractions and are shown times 100."""
+    """Shown after the value. With `"%"`, values are fractions and are shown times 100."""
 
     def text(self, value: float) -> str:
         """The value for people: `98.20%`, `1.8812 nats`."""
@@ -32,8 +32,8 @@ class MetricInfo:
         return value - over if self.higher_is_better else over - value
 
     def within(self, dense: float, margin: float = 0.02) -> float:
-        """The value that is `margin` worse than `dense`: points of a percentage, else a fraction
-        of the value itself."""
+        """The value that is `margin` worse than `dense`: percentage points for `"%"`, otherwise a
+        fraction of the value itself."""
         loss = margin if self.unit == "%" else margin * abs(dense)
         return dense - loss if self.higher_is_better else dense + loss
 
@@ -50,7 +50,7 @@ class Metric:
     `measure(output, batch)` gives additive statistics of one batch as a tensor of a fixed shape.
     They are summed over batches and processes, and `finish` turns the sum into the value. By
     default the statistics are `[sum, count]` and the value is their quotient, a mean over samples.
-    A batch may be empty: with several processes, one may have no part of the last batch.
+    A batch may be empty: with several processes, one may get nothing of the last batch.
     """
 
     info: MetricInfo
@@ -68,8 +68,8 @@ def _correct(output: Tensor, batch: Any) -> Tensor:
 
 ACCURACY = MetricInfo("accuracy", unit="%")
 accuracy = Metric(ACCURACY, _correct)
-"""The fraction of correctly classified samples: classes on axis 1 of the output, labels second in
-the batch."""
+"""The fraction of correctly classified samples. Classes are on axis 1 of the output; labels come
+second in the batch."""
 
 SAMPLES = "samples"
 samples = Metric(MetricInfo(SAMPLES), lambda output, batch: _correct(output, batch)[1], float)
@@ -77,8 +77,8 @@ samples = Metric(MetricInfo(SAMPLES), lambda output, batch: _correct(output, bat
 
 
 def mean_iou(classes: int) -> Metric:
-    """Mean over classes of intersection over union: classes on axis 1 of the output, a class for
-    each pixel second in the batch. A class that is nowhere, found or wanted, does not count."""
+    """Intersection over union, averaged over classes. Classes are on axis 1 of the output; the
+    class of each pixel comes second in the batch. A class in neither of them does not count."""
 
     def confusion(output: Tensor, batch: Any) -> Tensor:
         pairs = batch[1].flatten() * classes + output.argmax(1).flatten()
@@ -104,7 +104,7 @@ def _squared_errors(output: Tensor, batch: Any) -> Tensor:
 
 
 def rmse(scale: float = 1.0, unit: str = "") -> Metric:
-    """Root of the mean squared error; targets are second in the batch, in units of `scale`."""
+    """Root of the mean squared error; targets come second in the batch, in units of `scale`."""
 
     def finish(total: Tensor) -> float:
         squares, count, *_ = total.tolist()
@@ -137,11 +137,11 @@ token_loss = Metric(MetricInfo("loss", higher_is_better=False, unit="nats"), _to
 perplexity = Metric(
     MetricInfo("perplexity", higher_is_better=False),
     _token_losses,
-    lambda total: math.exp(min(_quotient(total), 700.0)),  # larger ones are no numbers
+    lambda total: math.exp(min(_quotient(total), 700.0)),  # beyond that it overflows
 )
-"""Of how many tokens, equally likely, the network would be as unsure about the next one."""
+"""The network is as unsure of the next token as if it chose among so many equally likely ones."""
 
 
 def _exact(tensor: Tensor) -> Tensor:
-    """In double precision, where the device has it."""
+    """In double precision, if the device has it."""
     return tensor.float() if tensor.device.type == "mps" else tensor.double()

@@ -17,19 +17,19 @@ Positive = Annotated[float, Field(gt=0)]
 Schedule = Literal["drops", "cosine", "one-cycle", "constant"]
 
 _ONE_CYCLE_RISE = 0.3
-"""The part of its epochs in which a one-cycle schedule rises, if `warmup` does not say."""
+"""The fraction of the epochs in which a one-cycle schedule rises if there is no `warmup`."""
 
 
 class Recipe(Schema):
     """An optimiser, a batch size, and a learning rate that follows a schedule.
 
-    All times count in epochs and may lie inside one, so that a short budget keeps the proportions
-    of a long one: `scaled`.
+    All times count epochs, and need not be whole: see `scaled`, which shortens a recipe in
+    proportion.
     """
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(ge=1)
-    """Samples in one step, on all devices together."""
+    """Samples in one step, counting all devices."""
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.1
     """The highest learning rate of the schedule."""
@@ -39,23 +39,21 @@ class Recipe(Schema):
     weight_decay: float = Field(default=1e-4, ge=0)
     schedule: Annotated[Schedule, ADDED] = "drops"
     """`drops`: times `drop_factor` at each of `drops`. `cosine`: half a cosine down to zero.
-    `one-cycle`: a straight line up (in `warmup`, or 30 % of the epochs), another down to zero."""
+    `one-cycle`: linearly up (in `warmup`, or 30 % of the epochs), then linearly down to zero."""
     warmup: Annotated[float | None, Field(gt=0), ADDED] = None
-    """Epochs in which the learning rate rises in a straight line, before the rest of the
-    schedule."""
+    """Epochs in which the learning rate rises linearly, before the rest of the schedule."""
     drops: tuple[Positive, ...] = ()
     drop_factor: Positive = 0.1
     label_smoothing: Annotated[float, Field(ge=0, lt=1), ADDED] = 0.0
     """Of the cross-entropy."""
     ema: Annotated[float | None, Field(gt=0, lt=1), ADDED] = None
-    """Decay of an exponential moving average of the weights, which is what a stage evaluates and
-    leaves behind."""
+    """Decay of a moving average of the weights, which a stage evaluates and ends with."""
     begins_at: Annotated[int, Field(ge=0), ADDED] = 0
-    """Epochs of the schedule that have passed when this recipe begins: see `after`."""
+    """Epochs of the schedule that lie before the start of this recipe: see `after`."""
     commit_epoch: int | None = Field(default=None, ge=1)
-    """For pruning: when the mask is fixed. The epochs from there on fine-tune."""
+    """For pruning: when the mask is fixed. The epochs after it fine-tune."""
     fine_tune_lr: Positive | Literal["rewound"] = 0.001
-    """A constant rate. `rewound`: the rates of as many epochs before the mask was fixed, again."""
+    """A constant rate; or `rewound`: the rates of as many epochs before `commit_epoch`, again."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -78,7 +76,7 @@ class Recipe(Schema):
         return self
 
     def changed(self, **changes: Any) -> Recipe:
-        """A copy with other values, checked. Epochs alone scale the rest: see `scaled`."""
+        """A copy with other values, checked. New `epochs` scale all times: see `scaled`."""
         given = RecipeChanges.parse(changes, within="recipe").model_dump(exclude_unset=True)
         base = self.model_dump()
         if "epochs" in given:
@@ -88,7 +86,7 @@ class Recipe(Schema):
         return Recipe.parse({**base, **given}, within="recipe")
 
     def scaled(self, epochs: int) -> Recipe:
-        """The same recipe in another number of epochs, with all its times in proportion."""
+        """The same recipe for another number of epochs, with all times in proportion."""
         return self.changed(epochs=epochs)
 
     def _scaled(self, epochs: int) -> dict[str, Any]:
@@ -101,7 +99,7 @@ class Recipe(Schema):
         }
 
     def after(self, epoch: int) -> Recipe:
-        """What is left of this recipe after `epoch`: for re-training from `w^(k)`."""
+        """What is left of this recipe after `epoch`, for re-training from `w^(k)`."""
         passed = [drop for drop in self.drops if drop <= epoch]
         changes = {
             "epochs": self.epochs - epoch,
@@ -115,19 +113,19 @@ class Recipe(Schema):
     # Pruning, and its two parts
 
     def for_pruning(self) -> Recipe:
-        """The same epochs, with the paper's proportions of pruning: fix the mask after 80 %."""
+        """The same epochs in the paper's proportions for pruning: the mask is fixed after 80 %."""
         commit = _inside(0.8 * self.epochs, self.epochs)
         return self.changed(commit_epoch=commit, fine_tune_lr=self.lr / 100)
 
     def searching(self) -> Recipe:
-        """The part before the mask is fixed. Drops stay where they are; a schedule that ends at
-        zero does so when the mask is fixed."""
+        """The part before the mask is fixed. Drops stay where they are; a schedule that goes to
+        zero gets there when the mask is fixed."""
         commit = self._commit()
         warmup = None if self.warmup is None else self.warmup * commit / self.epochs
         return self.model_copy(update={"epochs": commit, "warmup": warmup, "commit_epoch": None})
 
     def fine_tuning(self) -> Recipe:
-        """The part after: a constant, small rate, or the rates of the last epochs again."""
+        """The part after: a small constant rate, or the rates of the last epochs again."""
         if self.fine_tune_lr == "rewound":
             search = self.searching()
             return search.after(2 * search.epochs - self.epochs)
@@ -153,12 +151,12 @@ class Recipe(Schema):
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov)
 
     def rate(self, highest: float, step: int, steps_per_epoch: int) -> float:
-        """The learning rate of the training step number `step` (from 0), for parameters whose
-        highest rate is `highest`."""
+        """The learning rate of training step number `step` (from 0), for parameters with `highest`
+        as their highest rate."""
         position = self.begins_at * steps_per_epoch + step
         end = (self.begins_at + self.epochs) * steps_per_epoch
         rise = self._rise() * steps_per_epoch
-        # Factor by factor, which rounds as PyTorch's MultiStepLR does.
+        # Factor by factor, to round as PyTorch's MultiStepLR does.
         milestones = Counter(round(epoch * steps_per_epoch) for epoch in self.drops)
         for milestone, times in sorted(milestones.items()):
             if milestone <= step:
@@ -190,31 +188,29 @@ RecipeChanges: type[Schema] = create_model(
 
 
 def _inside(epoch: float, epochs: int) -> int | None:
-    """The whole epoch that leaves at least one on each side, where there are two."""
+    """The nearest whole epoch with at least one on each side; None if there is only one epoch."""
     return max(1, min(epochs - 1, round(epoch))) if epochs > 1 else None
 
 
 _TICKETS = Recipe(epochs=85, batch_size=128, drops=(56, 71))
-_PRUNING = Recipe(epochs=200, batch_size=128, drops=(80, 120), commit_epoch=160)
-_MODERN = Recipe(
-    epochs=20,
-    batch_size=128,
-    lr=0.2,
-    nesterov=True,
-    weight_decay=5e-4,
-    schedule="cosine",
-    warmup=2,
-)
 
 RECIPES: dict[str, Recipe] = {
     "tickets": _TICKETS,
     "tickets-vgg": _TICKETS.changed(batch_size=64),
-    "pruning": _PRUNING,
+    "pruning": Recipe(epochs=200, batch_size=128, drops=(80, 120), commit_epoch=160),
     "conv6": Recipe(epochs=40, batch_size=60, optimizer="adam", lr=3e-4, weight_decay=0),
     "imagenet": Recipe(epochs=90, batch_size=256, drops=(30, 60)),
     "digits": _TICKETS.scaled(12).changed(batch_size=25, commit_epoch=9, fine_tune_lr=0.01),
-    "modern": _MODERN,
+    "modern": Recipe(
+        epochs=20,
+        batch_size=128,
+        lr=0.2,
+        nesterov=True,
+        weight_decay=5e-4,
+        schedule="cosine",
+        warmup=2,
+    ),
 }
-"""The paper's: ticket search (section 5.1, also with VGG's smaller batches), pruning (5.2), Conv-6
-(appendix D) and ImageNet (5.3). One for digits, of a few seconds. And one as people train image
-classifiers today."""
+"""The paper's, for ticket search (section 5.1; VGG has smaller batches), pruning (5.2), Conv-6
+(appendix D) and ImageNet (5.3); one that takes seconds, for digits; and one like those that people
+use for image classifiers today."""

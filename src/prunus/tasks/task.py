@@ -29,13 +29,13 @@ class Task:
     """Makes a new network with random weights, from PyTorch's global generator."""
     recipe: Recipe
     loss: Loss = cross_entropy
-    """`loss(output, batch)`: the mean over the samples of the batch."""
+    """`loss(output, batch)`: a mean over the samples of the batch."""
     metrics: tuple[Metric, ...] = (accuracy,)
-    """What is measured on held-out data; the first one decides what is better."""
+    """What is measured on held-out data; the first metric decides what is better."""
     inputs: Callable[[Any], Any] = model_inputs
-    """What of a batch goes into the model: a tensor, a tuple of arguments or a dict of keywords."""
+    """The part of a batch that goes into the model: a tensor, or a tuple or dict of arguments."""
     select: str = "paper"
-    """Which weights are sparsified if the settings of the method do not say: a rule of
+    """Which weights are sparsified unless the method's settings say otherwise: a rule of
     `prunus.choose`, such as `"paper"` (convolutions) or `"linear"`."""
     images: Images | None = None
     """How an image becomes the network's input, and what its classes are called: a deployed file
@@ -50,7 +50,7 @@ class Task:
 
     @property
     def pruning_recipe(self) -> Recipe:
-        """The task's recipe, with a time to fix the mask; for CIFAR's networks the paper's own."""
+        """The task's recipe with a `commit_epoch`; on CIFAR, the paper's recipe for pruning."""
         if self.recipe.commit_epoch is not None:
             return self.recipe
         of_cifar = self.name.startswith(("cifar10/", "cifar100/"))

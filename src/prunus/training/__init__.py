@@ -1,4 +1,4 @@
-"""Training: the loop, the machine it runs on, and runs that survive anything."""
+"""Training: the loop, the machine it runs on, and runs that survive interruptions."""
 
 from prunus.tasks.recipes import Recipe
 from prunus.training.engine import Engine

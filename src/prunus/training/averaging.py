@@ -11,11 +11,11 @@ from prunus.gates import plain_tensors
 
 
 class WeightAverage:
-    """Averages weights and buffers of a model, gates apart: what these learn stays as it is.
+    """Averages the weights and buffers of a model, but not what its gates learn.
 
     A mask on the model works on the average as on any weights, so removed ones count as zero.
-    The average begins short (step `t` has a decay of at most `(1 + t) / (10 + t)`), so that it
-    forgets the initial weights in short training too.
+    The decay at step `t` is at most `(1 + t) / (10 + t)`, so that even a short training forgets the
+    initial weights.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -34,7 +34,7 @@ class WeightAverage:
             self._average[name].lerp_(tensor, 1 - decay)
 
     def apply(self) -> None:
-        """Give the model the average in place of its weights."""
+        """Replace the model's weights with the average."""
         for name, tensor in self._live.items():
             tensor.copy_(self._average[name])
 

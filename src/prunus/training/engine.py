@@ -1,8 +1,8 @@
 """The machine under a training run: devices, processes, precision. Lightning Fabric does the work.
 
 Under DDP every process holds the same model and sees its part of each batch. Gradients are averaged
-and the parts are equally large, so the result is that of one process with the whole batch; except
-for BatchNorm, which normalises each part by itself unless `sync_batch_norm` is set.
+and the parts are equally large, so the result is that of one process with the whole batch. The
+exception is BatchNorm, which normalises each part by itself unless `sync_batch_norm` is set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Engine:
     """Prepares models, optimisers and data for the devices that the settings ask for.
 
-    Making one starts the other processes, if there are to be any: each runs the same program.
+    Creating one starts the other processes that the settings ask for: each runs the same program.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Engine:
     # Models and data
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Bring a plain model to the device, before a method attaches to it."""
+        """Move a plain model to the device, before a method attaches to it."""
         if self.settings.sync_batch_norm:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         if self.settings.channels_last:
@@ -96,9 +96,9 @@ class Engine:
         metrics: Sequence[Metric] = (accuracy,),
         inputs: Callable[[Any], Any] = model_inputs,
     ) -> dict[str, float]:
-        """The metrics of the model, in evaluation mode, over all batches and processes.
+        """The metrics of the model in evaluation mode, over all batches and processes.
 
-        Nothing for a loader without batches.
+        Empty for a loader without batches.
         """
         training = model.training
         model.eval()
@@ -114,7 +114,7 @@ class Engine:
     # What processes tell each other
 
     def meets_after(self, step: int) -> bool:
-        """Whether processes compare notes after this step. Alone on a CPU that costs nothing."""
+        """Whether processes compare notes after this step; for one process on a CPU, always."""
         alone = self.world_size == 1 and self.device.type == "cpu"
         return alone or step % _STEPS_BETWEEN_MEETINGS == 0
 
@@ -141,7 +141,7 @@ class Engine:
         return values
 
     def first(self, value: T | None) -> T | None:
-        """What the first process with something to say gave; the same in all of them."""
+        """The first value, by rank, that is not None; the same in all processes."""
         return next((given for given in self.gather(value) if given is not None), None)
 
     def from_main(self, value: T) -> T:

@@ -1,4 +1,4 @@
-"""One process at a time in a run's folder."""
+"""Only one process at a time works in a run's folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from prunus.errors import PrunusError
 
 try:
     import fcntl
-except ImportError:  # Windows: there, the user takes care
+except ImportError:  # on Windows the user takes care
     fcntl = None  # type: ignore[assignment]
 
 
 class BusyError(PrunusError, RuntimeError):
-    """Another process is at work on the same run."""
+    """Another process is working on the same run."""
 
 
 class FolderLock:

@@ -19,7 +19,7 @@ class DivergedError(PrunusError, ArithmeticError):
 def diverged(step: int, first_bad: int | None, finding: str) -> DivergedError:
     """The error, with what was found in `step` and what may help.
 
-    `first_bad` is the first step whose loss was bad, None if only the model is.
+    `first_bad` is the first step with a bad loss; None if only the model is bad.
     """
     if first_bad is None:
         what = f"the model holds NaN or infinity after step {step}, though the loss was finite"
@@ -32,16 +32,16 @@ def diverged(step: int, first_bad: int | None, finding: str) -> DivergedError:
 
 
 def diagnose(model: nn.Module, inputs: Any, *, late: bool = False) -> str:
-    """Where it began, as far as can be known: in the weights, or else in the forward pass.
+    """Where the problem began, as far as can be known: in the weights, or in the forward pass.
 
-    `late`: it began some steps ago and has spread since.
+    `late` means that it began some steps ago and has spread since.
     """
     return _bad_weights(model, late) or _bad_activation(model, inputs)
 
 
 def unhealthy(model: nn.Module, *, late: bool = False) -> str | None:
-    """What is wrong with the model's values; None if they may be kept in a checkpoint."""
-    # Buffers may hold infinities for good reason, as an attention mask does.
+    """What is wrong with the model's values; None if they may be saved in a checkpoint."""
+    # Buffers may contain infinities for good reason, as attention masks do.
     buffers = (name for name, buffer in model.named_buffers() if bool(buffer.isnan().any()))
     bad = next(buffers, None)
     finding = _bad_weights(model, late)
@@ -65,10 +65,10 @@ def _bad_weights(model: nn.Module, late: bool) -> str | None:
         return f"of the weights, only {last} is bad"
     named = f"{last}, {', '.join(others[:3])}{', ...' if others[3:] else ''}"
     if late:
-        return f"bad by now are {named}; which was first can no longer be told"
-    # The backward pass runs from the output to the input, and what is bad spreads along with it.
+        return f"{named} are bad by now; it is too late to tell which was first"
+    # The backward pass runs from the output to the input, and bad values spread with it.
     return (
-        f"bad are {named}; probably {last} was first: it is the nearest to the output, where the "
+        f"{named} are bad; {last} was probably first: it is nearest to the output, where the "
         "backward pass begins"
     )
 

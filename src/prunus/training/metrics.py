@@ -13,9 +13,9 @@ from prunus.errors import PrunusWarning
 
 
 class MetricsFile:
-    """Appends lines to a file; a checkpoint remembers how long it was.
+    """Appends lines to a file; a checkpoint stores how long it was.
 
-    Lines hold what the run computed and never a time, so that equal runs write equal files.
+    Lines hold what the run computed, never a time, so that equal runs write equal files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,7 +26,7 @@ class MetricsFile:
             file.write(json.dumps(dict(line)) + "\n")
 
     def position(self) -> int:
-        """The length of the file, all of it safely on disk."""
+        """The length of the file, once all of it is safely on disk."""
         if not self.path.exists():
             return 0
         with self.path.open("rb") as file:
@@ -34,7 +34,7 @@ class MetricsFile:
             return file.seek(0, os.SEEK_END)
 
     def cut(self, position: int) -> None:
-        """Forget what was added since `position` was taken."""
+        """Remove what was added after `position`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             length = file.tell()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -12,7 +11,7 @@ from rich.progress import Progress as Bar
 
 
 def progress_bar(console: Console) -> Bar:
-    """Percent done, times, and the present stage."""
+    """Percent done, times, and the current stage."""
     return Bar(
         TextColumn("{task.percentage:>3.0f}%"),
         BarColumn(),
@@ -25,7 +24,7 @@ def progress_bar(console: Console) -> Bar:
 
 
 class RunProgress:
-    """Shows how far a run of `total` steps is; `quiet` shows nothing (all processes but one)."""
+    """Shows how far a run of `total` steps has come; `quiet` (all processes but one): nothing."""
 
     def __init__(self, total: int, *, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or Console(quiet=quiet)
@@ -40,17 +39,12 @@ class RunProgress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
     def begin_at(self, done: int) -> None:
-        """These steps were done before, so they tell nothing about the speed."""
+        """These steps were done earlier, so they say nothing about the speed."""
         self._done = self._begun_at = done
         if self._bar is not None and self._task is not None:
             self._bar.reset(self._task, total=self.total, completed=done)
@@ -66,7 +60,7 @@ class RunProgress:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def say_with_eta(self, line: str) -> None:
-        """Print a line; where there is no bar, the time that is left behind it."""
+        """Print a line; if there is no bar, followed by the time left."""
         if self._bar is None and self._done > self._begun_at:
             elapsed = time.monotonic() - self._started
             left = elapsed / (self._done - self._begun_at) * (self.total - self._done)

@@ -38,10 +38,10 @@ _CONTENT = ("stage", "steps_before", "model", "method", "trainer", "random", "me
 class Run:
     """One execution in one folder, made of stages that follow each other (a round, fine-tuning).
 
-    Enter it, `restore` the model, then `train` each stage from the one that `restore` names. What a
-    stage changes between its last step and the first of the next (a round's end, `harden`) is done
-    again after an interruption there, from the checkpoint of the last step: it has the same result,
-    because the random generators are restored too.
+    Enter it, `restore` the model, then `train` the stages, beginning with the one that `restore`
+    names. What happens between two stages (the end of a round, `harden`) is done again after an
+    interruption there, from the checkpoint of the last step. The result is the same, because the
+    random generators are restored too.
     """
 
     def __init__(

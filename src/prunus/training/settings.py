@@ -19,22 +19,23 @@ class EngineSettings(Schema):
     workers: Annotated[int, NO_EFFECT] = Field(default=0, ge=0)
     """Processes that decode image files, for each device."""
     compile: Annotated[bool, NO_EFFECT] = False
-    """`torch.compile` the model: a minute at first, then up to 1.8 times as fast."""
+    """`torch.compile` the model: it takes a minute at first and is then up to 1.8 times as fast."""
     channels_last: Annotated[bool, NO_EFFECT] = False
-    """Keep images and weights in NHWC order, which many convolutions prefer."""
+    """Store images and weights in NHWC order, which makes many convolutions faster."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the forward pass, by autocast; weights and scores always are float32."""
+    """Of the forward pass, by autocast; weights and scores are always float32."""
     accumulate: int = Field(default=1, ge=1)
-    """Parts in which a batch goes through the model one after the other, to save memory."""
+    """Number of parts in which a batch goes through the model one by one, to save memory."""
     clip: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient."""
     sync_batch_norm: bool = False
-    """Batch statistics over all devices. GPUs only; otherwise each device uses its own part."""
+    """Take batch statistics over all devices (GPUs only); otherwise each uses its own part."""
 
     def identity(self) -> dict[str, Any]:
-        """What determines the result, beyond rounding: not where it runs, nor how fast.
+        """What determines the result, beyond rounding: neither where it runs nor how fast.
 
-        The number of processes does: each has its own random numbers, and BatchNorm its own part.
+        The number of processes does: each has its own random numbers, and its own part for
+        BatchNorm.
         """
         automatic = self.devices == "auto"
         processes = f"{self.nodes} x auto" if automatic else int(self.devices) * self.nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from prunus.errors import PrunusError
@@ -24,23 +24,20 @@ class StoppedError(PrunusError):
 
 
 class StopRequests:
-    """While entered, remembers the first signal instead of obeying it. A second Ctrl-C obeys."""
+    """While entered, remembers the first signal instead of obeying it; obeys a second Ctrl-C."""
 
     def __init__(self) -> None:
         self.received = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequests:
-        if threading.current_thread() is threading.main_thread():  # Python allows no other
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # Python allows handlers only there
             self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

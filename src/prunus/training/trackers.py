@@ -18,7 +18,7 @@ TrackerName = Literal["tensorboard", "mlflow", "wandb"]
 
 
 def make_trackers(names: Iterable[TrackerName], folder: Path) -> list[Logger]:
-    """Loggers by name, for the run in `folder`; one that is not installed is an error."""
+    """Loggers by name, for the run in `folder`; a package that is not installed is an error."""
     return [_TRACKERS[name](_import(name), folder) for name in names]
 
 
@@ -38,7 +38,7 @@ class _Tracker(Logger):
 
 
 class _WandB(_Tracker):
-    """One W&B run, which is resumed when the run is."""
+    """One W&B run, which resumes when ours does."""
 
     _run: Any = None
 

@@ -22,14 +22,14 @@ _NEVER = 2**62
 
 
 class Trainer:
-    """Trains a model for one stage by a recipe, with or without a method at work on it.
+    """Trains a model for one stage by a recipe, with or without a method on it.
 
     Make a new one for each stage: momentum belongs to weights and scores that a new round resets,
     and `harden` changes what has gradients, which DDP must know when it wraps the model.
 
-    `loss(output, batch)` and `inputs(batch)` are those of a task. `first_epoch` numbers the epochs
-    of data, so that rounds need not repeat each other's order; `group_options` go to the method's
-    `param_groups`.
+    `loss(output, batch)` and `inputs(batch)` are those of a task. `first_epoch` is the number of
+    the first epoch of data, so that rounds can have different orders. `group_options` go to the
+    method's `param_groups`.
 
         for _ in trainer.steps():
             if trainer.at_epoch_end: ...
@@ -65,7 +65,7 @@ class Trainer:
         self.average = WeightAverage(model, recipe.ema) if recipe.ema is not None else None
         self._stepper: Any = engine.fabric.setup_optimizers(self.optimizer)
         self._loss_sum = torch.zeros((), device=engine.device)
-        self._first_bad = torch.full((), _NEVER, device=engine.device)  # read now and then only
+        self._first_bad = torch.full((), _NEVER, device=engine.device)  # read only now and then
 
     @property
     def epoch(self) -> int:
@@ -77,9 +77,9 @@ class Trainer:
         return self.step % len(self.loader) == 0
 
     def steps(self) -> Iterator[Tensor]:
-        """Train to the end of the recipe from where we are; yields the loss after each step.
+        """Train from here to the end of the recipe; yields the loss after each step.
 
-        In the end the model has the average of its weights, if the recipe asks for one.
+        At the end the model has the average of its weights, if the recipe asks for one.
         """
         self.module.train()
         while self.epoch < self.recipe.epochs:
@@ -100,7 +100,7 @@ class Trainer:
         return nullcontext() if self.average is None else self.average.applied()
 
     def mean_loss(self) -> float:
-        """Of the steps of this epoch, on all processes; penalty included."""
+        """The mean over this epoch's steps and all processes, penalty included."""
         steps = self.step % len(self.loader) or len(self.loader)
         return float(self.engine.reduce(self._loss_sum, "mean")) / steps
 
@@ -140,7 +140,7 @@ class Trainer:
             group["lr"] = self.recipe.rate(highest, step, len(self.loader))
 
     def first_bad_step(self) -> int | None:
-        """The first whose loss was not finite, in any process; to be called in all of them."""
+        """The first step with a bad loss (not finite) in any process. Call it in all of them."""
         first = -self.engine.highest(-int(self._first_bad))
         return None if first == _NEVER else first
 
@@ -160,7 +160,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """Position, optimiser and average; model and method have their own.
 
-        To be called in all processes, because each has seen other samples.
+        Call it in all processes, because each has seen different samples.
         """
         return {
             "step": self.step,

@@ -12,8 +12,7 @@ from prunus.tasks.data.download import download
 from prunus.tasks.data.errors import DamagedDataError, DataError, MissingDataError
 from prunus.tasks.data.idx import fashion_mnist, mnist
 from prunus.tasks.data.image_folder import ImageBatches, ImageFolderData, image_folder
-from prunus.tasks.data.protocol import Data, ImageData, Loader
-from prunus.tasks.data.sharding import LoaderOptions
+from prunus.tasks.data.protocol import Data, EpochPlan, ImageData, Loader, LoaderOptions
 from prunus.tasks.data.sources import SOURCES
 from prunus.tasks.data.splits import DataOptions, SplitName
 from prunus.tasks.data.tensors import TensorBatches, TensorData, tensor_data
@@ -26,6 +25,7 @@ __all__ = [
     "Data",
     "DataError",
     "DataOptions",
+    "EpochPlan",
     "ImageBatches",
     "ImageData",
     "ImageFolderData",
@@ -51,8 +51,8 @@ DATA_SETS: dict[str, Callable[[Path, DataOptions], ImageData]] = {
     "imagenet": lambda root, options: image_folder(root / "imagenet", options),
     "mnist": mnist,
 }
-"""Sets of labelled images by name. `image-folder` reads the tree at the data root itself, the
-others below it."""
+"""Sets of labelled images by name. `image-folder` is the tree at the data root itself; the others
+lie below it."""
 
 
 def load_data(
@@ -64,7 +64,7 @@ def load_data(
 ) -> ImageData:
     """The data set `name` of `DATA_SETS` from the files below `root`.
 
-    With `fetch_missing`, files that are not there are downloaded from their official place.
+    With `fetch_missing`, missing files are downloaded from their official place.
     """
     if name not in DATA_SETS:
         raise unknown("data set", name, DATA_SETS)

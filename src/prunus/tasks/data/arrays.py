@@ -8,7 +8,7 @@ from torch import Tensor
 
 from prunus.errors import SettingError
 from prunus.tasks.data.batches import Batches
-from prunus.tasks.data.sharding import LoaderOptions
+from prunus.tasks.data.protocol import LoaderOptions
 from prunus.tasks.data.splits import DataOptions, SplitName, hold_out
 from prunus_runtime.images import Images
 
@@ -61,7 +61,7 @@ class Split:
 
 @dataclass(frozen=True)
 class ArrayData:
-    """A whole data set: its splits, how to normalise it and how to augment it.
+    """A whole data set: its splits, and how to normalise and augment it.
 
     `validation` was held out of the official training set. `padding` and `flip` are the random
     crop and mirroring that suit the data.
@@ -96,7 +96,7 @@ class ArrayData:
 
     @property
     def fingerprint(self) -> str:
-        """Empty: its name and options determine the data, wherever the files are."""
+        """Empty: name and options determine the data, wherever the files are."""
         return ""
 
     def training(self, options: LoaderOptions, *, seed: int) -> Batches:
@@ -126,27 +126,26 @@ def array_data(
     num_classes: int,
     validation_images: int,
     augment: bool = False,
-    flip: bool = False,
     classes: tuple[str, ...] = (),
 ) -> ArrayData:
     """Cut an official training and test set as `options` ask.
 
-    Mean and deviation come from the whole official training set, so that they do not depend on
-    which part of it is used. `augment` asks for random crops after padding by an eighth.
+    Mean and deviation come from the whole official training set, so they do not depend on which
+    part of it is used. `augment` asks for random crops, after padding by an eighth, and mirroring.
     """
     if options.image_size is not None:
         train, test = train.resized(options.image_size), test.resized(options.image_size)
     mean, std = pixel_statistics(train.images)
-    kept, held_out = hold_out(len(train), options, validation_images=validation_images)
+    trained, held_out = hold_out(len(train), options, validation_images=validation_images)
     return ArrayData(
-        train=train.take(kept),
+        train=train.take(trained),
         validation=train.take(held_out),
         test=test,
         num_classes=num_classes,
         mean=mean,
         std=std,
         padding=train.images.shape[-1] // 8 if augment else 0,
-        flip=flip,
+        flip=augment,
         classes=classes,
     )
 
@@ -155,7 +154,7 @@ def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ..
     """Mean and standard deviation of each channel, for pixel values between 0 and 1."""
     values = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
-    # Counting is exact, so the result does not depend on threads or memory layout.
+    # Counts are exact, so the result does not depend on threads or memory layout.
     for channel in images.unbind(1):
         share = torch.bincount(channel.flatten(), minlength=256).double() / channel.numel()
         mean = (share * values).sum()

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from prunus.errors import SettingError
 from prunus.randomness import generator_for
-from prunus.tasks.data.sharding import LoaderOptions, Plan
+from prunus.tasks.data.protocol import EpochPlan, LoaderOptions
 
 
 class Batches:
-    """A `Loader` over uint8 images (NCHW) and their labels, kept on the options' device.
+    """A `Loader` over uint8 images (NCHW) and their labels, stored on the options' device.
 
-    With a `seed` it is for training: every epoch has its own order, random crop (after zero
-    padding of `padding` pixels on each side) and, if `flip`, random mirroring, all of which
-    follow from (seed, epoch) and an image's position in the epoch. Without a seed it is for
-    evaluation: every image once, in order, unchanged.
+    With a `seed` it is for training: every epoch has its own order, random crops (after zero
+    padding of `padding` pixels on each side) and, if `flip`, random mirroring. All of these follow
+    from (seed, epoch) and an image's position in the epoch. Without a seed it is for evaluation:
+    every image once, in order, unchanged.
 
     Yields float32 images normalised by `mean` and `std` (of pixel values between 0 and 1) and
     int64 labels.
@@ -43,14 +43,14 @@ class Batches:
         self._normalise = Normalise(mean, std, options)
         self._seed = seed
         self._padding, self._flip = padding, flip
-        self._plan = Plan(len(images), options, whole_batches=seed is not None)
+        self._plan = EpochPlan(len(images), options, seed)
 
     def __len__(self) -> int:
         """The number of batches in an epoch, the same on every rank."""
         return len(self._plan)
 
     def epoch(self, number: int, start_batch: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of epoch `number` from `start_batch` on, as if the others had passed."""
+        """The batches of epoch `number` from `start_batch` on."""
         batches = self._plan.batches_from(start_batch)
         if self._seed is None:
             return self._in_order(batches)
@@ -64,7 +64,7 @@ class Batches:
     def _shuffled(
         self, batches: range, generator: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        # Drawn for the whole epoch at once (a few ms), so that any batch can be reached directly.
+        # Drawn for the whole epoch at once (a few ms), so that it can start at any batch.
         count, device = len(self._images), self._options.device
         order = torch.randperm(count, generator=generator).to(device)
         shifts = 2 * self._padding + 1
@@ -81,16 +81,16 @@ class Batches:
 
 
 def crop(images: Tensor, padding: int, top: Tensor, left: Tensor) -> Tensor:
-    """Pad NCHW images with zeros and cut the old size out again at each image's own corner."""
+    """Pad NCHW images with zeros, then cut the old size out, each image at its own corner."""
     height, width = images.shape[2:]
     padded = F.pad(images, (padding,) * 4)
-    # A view that holds every possible crop: one gather then takes one for each image.
+    # A view of every possible crop; one gather then takes one for each image.
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
 def mirror(images: Tensor, mirrored: Tensor) -> Tensor:
-    """Flip those NCHW images left to right for which `mirrored` is true."""
+    """Flip the NCHW images for which `mirrored` is true, left to right."""
     return torch.where(mirrored[:, None, None, None], images.flip(3), images)
 
 
@@ -98,7 +98,7 @@ class Normalise:
     """Turns uint8 images into float32 with (pixel / 255 - mean) / std, in the options' layout."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], options: LoaderOptions) -> None:
-        # Made once: with a GPU, small tensors for each batch would make it wait.
+        # Made once: on a GPU, making small tensors for each batch would cause waits.
         self._shift = torch.tensor(mean, device=options.device)[:, None, None] * 255
         self._scale = torch.tensor(std, device=options.device)[:, None, None] * 255
         self._channels_last = options.channels_last

@@ -1,8 +1,8 @@
 """CIFAR-10 and CIFAR-100 from the official Python files.
 
 These files are pickles, and a pickle can run any code. Nobody checks a folder that a colleague
-passed on, so what the files refer to is replaced: instead of NumPy's classes they meet stand-ins
-that only keep the raw bytes, and a reference to anything else is refused.
+passed on. So references to NumPy's classes are resolved to stand-ins that only store the raw bytes,
+and a reference to anything else is refused.
 """
 
 import pickle
@@ -32,7 +32,7 @@ def cifar10(root: Path, options: DataOptions) -> ArrayData:
 
 
 def cifar100(root: Path, options: DataOptions) -> ArrayData:
-    """CIFAR-100: as many images of one hundred classes (the fine labels)."""
+    """CIFAR-100: the same numbers of images, of one hundred classes (the fine labels)."""
     return _cifar("cifar100", root, options, "fine_labels", num_classes=100)
 
 
@@ -52,7 +52,6 @@ def _cifar(
         num_classes=num_classes,
         validation_images=_VALIDATION_IMAGES,
         augment=True,
-        flip=True,
         classes=_CIFAR10 if name == "cifar10" else (),
     )
 
@@ -80,7 +79,7 @@ def _read_split(path: Path, label_key: str, num_classes: int) -> Split:
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a CIFAR file, its keys as text and its arrays as stand-ins."""
+    """The dictionary in a CIFAR file, with its keys as text and its arrays as stand-ins."""
     try:
         with path.open("rb") as file:
             content = _CifarUnpickler(file, encoding="bytes").load()
@@ -94,7 +93,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 class _Array:
-    """Stands in for a NumPy array of uint8 and keeps its shape and bytes."""
+    """Stands in for a NumPy array of uint8; stores its shape and bytes."""
 
     shape: tuple[int, ...] = ()
     data: bytes = b""
@@ -109,7 +108,7 @@ class _Dtype:
     """Stands in for `numpy.dtype`."""
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and such: a byte has none."""
+        """Byte order and the like, which a single byte does not have."""
 
 
 _Uint8 = _Dtype()

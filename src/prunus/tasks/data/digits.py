@@ -16,7 +16,7 @@ _BRIGHTEST = 16
 
 
 def scikit_learn_datasets() -> Any:
-    """The module of scikit-learn that has data embedded."""
+    """The module of scikit-learn that holds small data sets."""
     try:
         return importlib.import_module("sklearn.datasets")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Fetching data sets from their official places, checked and all or nothing."""
+"""Downloading data sets from their official places: checked, and all or nothing."""
 
 import hashlib
 import http.client
@@ -13,16 +13,16 @@ from prunus.tasks.data.errors import DataError
 from prunus.tasks.data.sources import SOURCES, Source
 
 DownloadProgress = Callable[[str, int, int | None], None]
-"""Called with a file's name, the bytes so far and, where the server tells, their total."""
+"""Called with a file's name, the bytes so far and, if the server tells it, the total."""
 
 _TIMEOUT_SECONDS = 60
 _CHUNK = 1 << 20
 
 
 def download(name: str, root: Path, progress: DownloadProgress | None = None) -> Path:
-    """Get a data set and return its folder below `root`; nothing happens if it is there.
+    """Get a data set and return its folder below `root`; if it is there, nothing is downloaded.
 
-    Every file is compared with its known SHA-256 before it appears under its name, so an
+    Every file gets its name only after its SHA-256 was compared with the known one, so an
     interrupted download leaves nothing that could be mistaken for data.
     """
     if name not in SOURCES:

@@ -1,10 +1,10 @@
-"""What reading data raises. Every message names the file or folder, and what to do."""
+"""Errors of reading data. Every message names the file or folder, and says what to do."""
 
 from prunus.errors import PrunusError
 
 
 class DataError(PrunusError, RuntimeError):
-    """Data that cannot be had: missing, damaged, or impossible to download."""
+    """Data that are missing, damaged, or impossible to download."""
 
 
 class MissingDataError(DataError):

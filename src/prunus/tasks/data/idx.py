@@ -30,7 +30,7 @@ def mnist(root: Path, options: DataOptions) -> ArrayData:
 
 
 def fashion_mnist(root: Path, options: DataOptions) -> ArrayData:
-    """Fashion-MNIST: as many images of clothes, with random crops and mirroring."""
+    """Fashion-MNIST: the same numbers of images of clothes, randomly cropped and mirrored."""
     return _idx_data("fashion-mnist", root, options, augment=True)
 
 
@@ -43,7 +43,6 @@ def _idx_data(name: str, root: Path, options: DataOptions, *, augment: bool) -> 
         num_classes=_NUM_CLASSES,
         validation_images=_VALIDATION_IMAGES,
         augment=augment,
-        flip=augment,
         classes=_CLOTHES if name == "fashion-mnist" else (),
     )
 
@@ -76,10 +75,10 @@ def read_idx(path: Path, *, dimensions: int) -> Tensor:
             magic, *shape = struct.unpack(f">{1 + dimensions}I", file.read(4 + 4 * dimensions))
             if magic != _UNSIGNED_BYTE << 8 | dimensions:
                 raise DamagedDataError(
-                    f"{path} does not begin as an idx file of bytes in {dimensions} dimensions "
-                    f"does; delete it and get it again"
+                    f"{path} does not begin like an idx file of bytes in {dimensions} "
+                    f"dimensions; delete it and get it again"
                 )
-            # One byte more than announced: enough to notice that a file is too long.
+            # One byte more than announced is enough to notice that a file is too long.
             data = file.read(math.prod(shape) + 1)
     except (OSError, EOFError, zlib.error, struct.error) as error:
         raise DamagedDataError(

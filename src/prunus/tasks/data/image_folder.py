@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prunus.errors import SettingError
-from prunus.randomness import generator_for, seed_for
+from prunus.randomness import seed_for
 from prunus.tasks.data.batches import Normalise
 from prunus.tasks.data.errors import DamagedDataError
 from prunus.tasks.data.image_transforms import (
@@ -23,7 +23,7 @@ from prunus.tasks.data.image_transforms import (
     training_view,
 )
 from prunus.tasks.data.image_tree import ImageList, ImageSplits, read_tree
-from prunus.tasks.data.sharding import LoaderOptions, Plan
+from prunus.tasks.data.protocol import EpochPlan, LoaderOptions
 from prunus.tasks.data.splits import DataOptions, SplitName
 from prunus_runtime.checks import printable
 from prunus_runtime.images import Images
@@ -32,14 +32,14 @@ _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 _IMAGE_SIZE = 224
 _WORKER_TIMEOUT = 300
-"""Seconds without a batch after which workers count as stuck."""
+"""After so many seconds without a batch, workers count as stuck."""
 _LONGEST_TEMPORARY_FOLDER = 75
-"""Sockets have 108 bytes for their path, and multiprocessing takes 32 of them."""
+"""The path of a socket has at most 108 bytes, and multiprocessing takes 32 of them."""
 
 
 @dataclass(frozen=True)
 class ImageFolderData:
-    """A tree of image files; `image_size` is the side that the network gets to see."""
+    """A tree of image files; `image_size` is the side of what the network sees."""
 
     splits: ImageSplits
     image_size: int
@@ -58,7 +58,7 @@ class ImageFolderData:
 
     @property
     def fingerprint(self) -> str:
-        """That of the tree, because any tree can be at the root of the data."""
+        """That of the tree, because any tree can be at the data root."""
         return self.splits.fingerprint()
 
     def training(self, options: LoaderOptions, *, seed: int) -> "ImageBatches":
@@ -77,12 +77,12 @@ def image_folder(folder: Path, options: DataOptions) -> ImageFolderData:
 
 
 def _check_temporary_folder() -> None:
-    # Workers hand over batches through sockets there. A path that is too long for a socket leaves
-    # them and the training waiting for each other.
+    # Workers pass on batches through sockets in this folder. If its path is too long for a socket,
+    # they and the training wait for each other.
     folder = tempfile.gettempdir()
     if len(os.fsencode(folder)) > _LONGEST_TEMPORARY_FOLDER:
         raise SettingError(
-            f"the folder for temporary files has too long a name for worker processes: {folder}; "
+            f"the folder for temporary files has too long a path for worker processes: {folder}; "
             "set TMPDIR to a shorter one, such as /tmp, or use --workers 0"
         )
 
@@ -90,8 +90,8 @@ def _check_temporary_folder() -> None:
 class ImageBatches:
     """A `Loader` over image files: for training with a `seed`, for evaluation without.
 
-    The part that is cut from an image follows from (seed, epoch, image), so the number of
-    workers and the place where an epoch is resumed make no difference.
+    The part that is cut from an image follows from (seed, epoch, image), so neither the number of
+    workers nor where an epoch is resumed makes a difference.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class ImageBatches:
             _check_temporary_folder()
         self._options = options
         self._normalise = Normalise(_MEAN, _STD, options)
-        self._plan = Plan(len(images), options, whole_batches=seed is not None)
-        self._order = _EpochOrder(self._plan, seed)
+        self._plan = EpochPlan(len(images), options, seed)
+        self._order = _EpochOrder(self._plan)
         self._loader = DataLoader(
             _ImageBatch(images, image_size, seed),
             sampler=self._order,
@@ -111,8 +111,8 @@ class ImageBatches:
             persistent_workers=options.workers > 0,
             timeout=_WORKER_TIMEOUT if options.workers else 0,
             pin_memory=options.device.type == "cuda",
-            # Without its own, DataLoader draws from the global generator at every epoch, and a
-            # resumed run would no longer equal an uninterrupted one.
+            # Without one, DataLoader draws from the global generator at every epoch, and a resumed
+            # run would no longer equal an uninterrupted one.
             generator=torch.Generator(),
         )
 
@@ -143,26 +143,22 @@ class _Request:
 class _EpochOrder(Sampler[_Request]):
     """Asks for one batch after the other; lives in the main process only."""
 
-    def __init__(self, plan: Plan, seed: int | None) -> None:
-        self._plan, self._seed = plan, seed
+    def __init__(self, plan: EpochPlan) -> None:
+        self._plan = plan
         self._epoch, self._batches = 0, range(0)
 
     def move_to(self, epoch: int, batches: range) -> None:
         self._epoch, self._batches = epoch, batches
 
     def __iter__(self) -> Iterator[_Request]:
-        count, epoch = self._plan.samples, self._epoch
-        order = (
-            torch.arange(count)
-            if self._seed is None
-            else torch.randperm(count, generator=generator_for(self._seed, epoch))
-        )
+        epoch = self._epoch
+        order = self._plan.order(epoch)
         for batch in self._batches:
             yield _Request(epoch, order[self._plan.positions(batch)].tolist())
 
 
 class _ImageBatch(Dataset[tuple[Tensor, Tensor] | DamagedDataError]):
-    """Reads a whole batch. Pixels stay uint8: a quarter of the bytes to pass between processes."""
+    """Reads a whole batch. Pixels stay uint8: a quarter of the bytes between processes."""
 
     def __init__(self, images: ImageList, size: int, seed: int | None) -> None:
         self._images, self._size, self._seed = images, size, seed
@@ -173,7 +169,7 @@ class _ImageBatch(Dataset[tuple[Tensor, Tensor] | DamagedDataError]):
             for view, index in zip(views, request.indices, strict=True):
                 view.copy_(self._view(request.epoch, index))
         except DamagedDataError as error:
-            # Returned, because what a worker raises reaches the user as a nest of tracebacks.
+            # Returned, because what a worker raises reaches the user as nested tracebacks.
             return error
         return views, torch.from_numpy(self._images.labels[request.indices])
 

@@ -1,4 +1,4 @@
-"""Which image files a folder tree holds, their classes, and their split."""
+"""The image files in a folder tree, their classes, and their splits."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _FINGERPRINT_LENGTH = 16
 
 @dataclass(frozen=True)
 class ImageList:
-    """Image files below a folder, and the number of the class of each.
+    """Image files below a folder, and the class number of each.
 
-    Paths are one NumPy array of bytes: a million Python strings would be copied into every
-    worker, because counting references writes to their memory.
+    Paths are one NumPy array of bytes: a million Python strings would be copied into every worker,
+    because reference counts are written to their memory.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class ImageList:
 
 @dataclass(frozen=True)
 class ImageSplits:
-    """The classes of a tree in alphabetical order, and its images in three parts."""
+    """The classes of a tree in alphabetical order, and its images in three splits."""
 
     classes: tuple[str, ...]
     train: ImageList
@@ -53,7 +53,7 @@ class ImageSplits:
     test: ImageList
 
     def fingerprint(self) -> str:
-        """A hash of the classes and of each part's files with their sizes, not of their place."""
+        """A hash of the classes, and of the names and sizes of the files in each split."""
         digest = hashlib.sha256(repr(self.classes).encode())
         for part in (self.train, self.validation, self.test):
             digest.update(f"{len(part)} files".encode())
@@ -65,10 +65,10 @@ class ImageSplits:
 def read_tree(folder: Path, options: DataOptions) -> ImageSplits:
     """Split a tree that has one folder of images for each class.
 
-    With `train/` and `val/` below `folder` (ImageNet's layout), `val` is the test set; with
-    `test/` too, `val` is for validation. In a plain tree of class folders, a tenth of the
-    images, always the same, is the test set. Where the tree has no validation set of its own,
-    one is held out of the training set: a tenth, at most 10,000 images.
+    With `train/` and `val/` below `folder` (ImageNet's layout), `val` is the test set; if there is
+    also a `test/`, `val` is for validation. In a plain tree of class folders, the test set is a
+    tenth of the images, always the same. If the tree has no validation set of its own, one is held
+    out of the training set: a tenth, at most 10,000 images.
     """
     if not folder.is_dir():
         raise MissingDataError(_layout(f"there is no folder {folder}"))
@@ -96,8 +96,8 @@ def _plain(folder: Path, options: DataOptions) -> ImageSplits:
 
 
 def _held_out(images: ImageList, options: DataOptions) -> tuple[ImageList, ImageList]:
-    kept, held_out = hold_out(len(images), options, validation_images=_tenth(images))
-    return images.take(kept), images.take(held_out)
+    trained, held_out = hold_out(len(images), options, validation_images=_tenth(images))
+    return images.take(trained), images.take(held_out)
 
 
 def _tenth(images: ImageList) -> int:

@@ -12,8 +12,11 @@ SHAPE_CLASSES = 4
 
 
 def draw_shapes(images: int, size: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Grey images (N x 1 x size x size) of one square, one disc and one cross each, at random
-    places, of random brightness, drawn in random order; and the class of each pixel."""
+    """Grey images (N x 1 x size x size), and the class of each pixel.
+
+    Each image has a square, a disc and a cross, at random places, with random brightness, drawn in
+    random order.
+    """
     generator = generator_for(seed)
     grid = torch.arange(size, dtype=torch.float32)
     pixels = torch.zeros(images, size, size)

@@ -1,4 +1,4 @@
-"""Where each data set comes from, where its files are looked for, and how to say it is missing."""
+"""Where each data set comes from, where its files are looked for, and the error without them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from prunus.tasks.data.errors import MissingDataError
 class Source:
     """The official place of a data set, and its folders below the data root.
 
-    `files` maps each file to download to its SHA-256. If they are archives, `unpacked`
-    names the files in them that are needed. All end up in the first of `folders`.
+    `files` maps the name of each download to its SHA-256. If they are archives, `unpacked`
+    names the files needed from them. Everything ends up in the first of `folders`.
     """
 
     title: str
@@ -21,7 +21,7 @@ class Source:
     folders: tuple[str, ...]
     unpacked: tuple[str, ...] = ()
     elsewhere: tuple[Path, ...] = ()
-    """Folders outside the data root, where packages of operating systems put the files."""
+    """Folders outside the data root, where operating-system packages put the files."""
 
 
 SOURCES = {
@@ -80,7 +80,7 @@ def find_folder(name: str, root: Path) -> Path:
 
 
 def missing(name: str, looked_at: Sequence[Path]) -> MissingDataError:
-    """The error for absent files, with the one command that gets them."""
+    """The error for missing files, with the command that gets them."""
     source = SOURCES[name]
     return MissingDataError(
         f"{source.title} was not found; looked at {', '.join(map(str, looked_at))}. "

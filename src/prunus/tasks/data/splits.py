@@ -11,21 +11,21 @@ from prunus.randomness import generator_for
 
 SplitName = Literal["train", "validation", "test"]
 
-# No split seed of a person: what is split off with it is the same for all of them.
+# Users' split seeds are never negative: the test set is the same for all of them.
 _TEST_SEED = -1
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How to cut a data set. None means everything, or the data set's own habit.
+    """How to cut a data set. None means everything, or the default of the data set.
 
-    Where the samples are no images, `train_images` and `validation_images` count samples.
+    If the samples are not images, `train_images` and `validation_images` count samples.
     """
 
     image_size: int | None = None
-    """Smaller images by averaging: CIFAR's 32 pixels can become 16, 8, ..."""
+    """Make images smaller by averaging: CIFAR's 32 pixels can become 16, 8, ..."""
     train_images: int | None = None
-    """Use only the first so many of the shuffled training set."""
+    """Use only this many images of the training set, after shuffling."""
     validation_images: int | None = None
     """How many images of the training set to hold out for validation."""
     split_seed: int = 0
@@ -43,7 +43,7 @@ class DataOptions:
 def hold_out(images: int, options: DataOptions, *, validation_images: int) -> tuple[Tensor, Tensor]:
     """Indices for training and for validation among `images`, shuffled by the split seed.
 
-    `validation_images` is the data set's habit, which the options may overrule.
+    `validation_images` is the default of the data set, which the options may override.
     """
     if options.validation_images is not None:
         validation_images = options.validation_images
@@ -60,6 +60,6 @@ def hold_out(images: int, options: DataOptions, *, validation_images: int) -> tu
 
 
 def split_off_test(images: int, test_images: int) -> tuple[Tensor, Tensor]:
-    """Indices of the rest and of a test set that is the same in every run, in random order."""
+    """Indices of the rest, and of a test set that is the same in every run; in random order."""
     order = torch.randperm(images, generator=generator_for(_TEST_SEED))
     return order[test_images:], order[:test_images]

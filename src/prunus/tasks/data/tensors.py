@@ -1,4 +1,4 @@
-"""Any data that fit into memory: tensors, tuples or dicts of tensors whose first axis counts."""
+"""Any data that fit into memory: tensors, or tuples or dicts of tensors, with samples on axis 0."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from prunus.errors import SettingError
-from prunus.randomness import generator_for
 from prunus.tasks.batch import count_samples, map_tensors, tensors
-from prunus.tasks.data.sharding import LoaderOptions, Plan
+from prunus.tasks.data.protocol import EpochPlan, LoaderOptions
 from prunus.tasks.data.splits import DataOptions, SplitName, hold_out, split_off_test
 
 
@@ -23,8 +21,8 @@ class TensorBatches:
 
     def __init__(self, samples: Any, options: LoaderOptions, *, seed: int | None = None) -> None:
         self._samples = map_tensors(lambda t: t.to(options.device), samples)
-        self._device, self._seed = options.device, seed
-        self._plan = Plan(count_samples(samples), options, whole_batches=seed is not None)
+        self._device = options.device
+        self._plan = EpochPlan(count_samples(samples), options, seed)
 
     def __len__(self) -> int:
         """The number of batches in an epoch, the same on every rank."""
@@ -32,20 +30,14 @@ class TensorBatches:
 
     def epoch(self, number: int, start_batch: int = 0) -> Iterator[Any]:
         """The batches of epoch `number` from `start_batch` on."""
-        batches = self._plan.batches_from(start_batch)
-        count = self._plan.samples
-        if self._seed is None:
-            order = torch.arange(count, device=self._device)
-        else:
-            generator = generator_for(self._seed, number)
-            order = torch.randperm(count, generator=generator).to(self._device)
-        for batch in batches:
+        order = self._plan.order(number).to(self._device)
+        for batch in self._plan.batches_from(start_batch):
             yield take(self._samples, order[self._plan.positions(batch)])
 
 
 @dataclass(frozen=True)
 class TensorData:
-    """A data set in memory; every split has the structure that batches are to have."""
+    """A data set in memory; every split has the structure of a batch."""
 
     train: Any
     validation: Any
@@ -84,12 +76,12 @@ def tensor_data(
 ) -> TensorData:
     """Cut samples into splits: the test set is the same in every run, the others as `options` ask.
 
-    `validation_samples` is the habit of this data set, which `options.validation_images` changes.
+    `validation_samples` is the default of this data set for `options.validation_images`.
     """
     rest, test = split_off_test(count_samples(samples), test_samples)
-    kept, held_out = hold_out(len(rest), options, validation_images=validation_samples)
+    trained, held_out = hold_out(len(rest), options, validation_images=validation_samples)
     return TensorData(
-        train=take(samples, rest[kept]),
+        train=take(samples, rest[trained]),
         validation=take(samples, rest[held_out]),
         test=take(samples, test),
     )

@@ -14,19 +14,19 @@ from torch import Tensor
 from prunus.errors import SettingError
 from prunus.randomness import generator_for
 from prunus.tasks.data.errors import DamagedDataError, MissingDataError
-from prunus.tasks.data.sharding import LoaderOptions, Plan
+from prunus.tasks.data.protocol import EpochPlan, LoaderOptions
 from prunus.tasks.data.splits import DataOptions, SplitName
 
 _DEFAULT_ROOT = "data"
 _HELD_OUT = 0.05
-"""Of all windows: for validation, and for the test."""
+"""The fraction of all windows for validation, and for the test."""
 
 
 class TextBatches:
     """A `Loader` of windows of `context` characters, and for each the character that follows.
 
-    With a `seed` it is for training: in every epoch the windows begin at another place of the text
-    and come in another order, so that the whole text is seen once. Without, they come in order.
+    With a `seed` it is for training: every epoch goes through the whole text, but the windows begin
+    at another place and come in another order. Without a seed they come in order.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class TextBatches:
     ) -> None:
         self._tokens, self._context, self._seed = tokens.to(options.device), context, seed
         windows = (len(tokens) - 1) // context
-        # One window less leaves room to begin at another place.
+        # One window fewer leaves room to begin at another place.
         count = windows if seed is None else max(windows - 1, 0)
-        self._plan = Plan(count, options, whole_batches=seed is not None)
+        self._plan = EpochPlan(count, options, seed)
 
     def __len__(self) -> int:
         """The number of batches in an epoch, the same on every rank."""
@@ -83,13 +83,15 @@ class TextData:
         return TextBatches(self.train, self.context, options, seed=seed)
 
     def evaluation(self, split: SplitName, options: LoaderOptions) -> TextBatches:
-        """The windows of a split one after the other."""
+        """The windows of a split, one after the other."""
         return TextBatches(getattr(self, split), self.context, options)
 
 
 def text_data(text: str, options: DataOptions, *, context: int) -> TextData:
-    """Cut a text into its splits. The numbers of `options` count windows of `context` characters;
-    neighbours stay together, so `split_seed` makes no difference."""
+    """Cut a text into splits. The numbers in `options` count windows of `context` characters.
+
+    Each split is one piece of the text, so `split_seed` makes no difference.
+    """
     windows = (len(text) - 1) // context
     held_out = max(1, round(_HELD_OUT * windows))
     validation = held_out if options.validation_images is None else options.validation_images
@@ -119,9 +121,9 @@ def text_data(text: str, options: DataOptions, *, context: int) -> TextData:
 
 
 def read_text(root: Path) -> str:
-    """The text of a file, or of all `.txt` files of a folder by name.
+    """The text of a file, or of all `.txt` files in a folder, in order of their names.
 
-    Where the default folder `data` has none: the documentation that comes with Python.
+    If the default folder `data` has none, the documentation that comes with Python.
     """
     files = [root] if root.is_file() else sorted(root.glob("*.txt"))
     if not files and root.name == _DEFAULT_ROOT:

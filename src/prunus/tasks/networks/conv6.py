@@ -6,7 +6,7 @@ from prunus.errors import SettingError
 
 
 def conv6(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
-    """Three blocks of two 3x3 convolutions and max-pooling, then layers of 256, 256, classes.
+    """Three blocks of two 3x3 convolutions and max-pooling, then three linear layers.
 
     There is no batch norm. Weights start from the Glorot normal distribution, as in the
     lottery-ticket papers.

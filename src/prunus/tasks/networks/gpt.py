@@ -8,7 +8,7 @@ from prunus.errors import SettingError
 
 
 class CausalAttention(nn.Module):
-    """Every position looks at itself and at those before it."""
+    """Every position attends to itself and to those before it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""ResNet-50 for ImageNet, with the parameter names of torchvision so that its weights load."""
+"""ResNet-50 for ImageNet, with torchvision's parameter names, so that its weights load."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ _EXPANSION = 4
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (which carries the stride), 1x1 convolutions around a shortcut."""
+    """Convolutions of 1x1, 3x3 (with the stride) and 1x1, beside a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def _stage(inputs: int, width: int, *, blocks: int, stride: int) -> nn.Sequentia
 def resnet50(
     *,
     num_classes: int,
-    image_size: int,  # noqa: ARG001  (every size works: the features are averaged)
+    image_size: int,  # noqa: ARG001 (any size works: the features are averaged)
     channels: int,
 ) -> nn.Module:
     """ResNet-50 with the stride on the 3x3 convolutions (25,557,032 parameters on ImageNet)."""

@@ -4,6 +4,8 @@ Where the shape changes, the shortcut is a 1x1 convolution with batch norm (opti
 `shortcut`; the paper does not sparsify these two layers.
 """
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,7 +13,7 @@ from prunus.errors import SettingError
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+    """Two 3x3 convolutions beside a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -71,18 +73,13 @@ def cifar_resnet(
     depth: int,
     *,
     num_classes: int,
-    image_size: int,  # noqa: ARG001  (every size works: the features are averaged)
+    image_size: int,  # noqa: ARG001 (any size works: the features are averaged)
     channels: int,
 ) -> nn.Module:
-    """The residual network of `depth` = 6n+2 layers, for images of any size."""
+    """A residual network of `depth` = 6n+2 layers, for images of any size."""
     return CifarResNet(depth, num_classes=num_classes, channels=channels)
 
 
-def resnet20(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
-    """ResNet-20, the paper's small network (other papers on lottery tickets say ResNet-18)."""
-    return cifar_resnet(20, num_classes=num_classes, image_size=image_size, channels=channels)
-
-
-def resnet56(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
-    """ResNet-56."""
-    return cifar_resnet(56, num_classes=num_classes, image_size=image_size, channels=channels)
+resnet20 = partial(cifar_resnet, 20)
+"""The paper's small network (other papers on lottery tickets call it ResNet-18)."""
+resnet56 = partial(cifar_resnet, 56)

@@ -18,7 +18,7 @@ def mlp(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
 
 
 def lenet(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
-    """LeNet-5 with ReLU, max-pooling and padded convolutions, so that 8x8 images fit too."""
+    """LeNet-5 with ReLU, max-pooling and padded convolutions, so that it also takes 8x8 images."""
     _check_quarter("lenet", image_size)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),

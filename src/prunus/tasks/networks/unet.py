@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class UNet(nn.Module):
-    """Two levels down, two up, with what each level saw on the way down beside it on the way up.
+    """Two levels down, two up; on the way up each level also gets what it saw on the way down.
 
     The sides of the images must be divisible by four.
     """

@@ -37,14 +37,14 @@ class VisionTransformer(nn.Module):
         image_size: int,
         channels: int,
         patch: int,
-        width: int,
-        depth: int,
-        heads: int,
+        width: int = 128,
+        depth: int = 4,
+        heads: int = 4,
     ) -> None:
         super().__init__()
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
         self.positions = nn.Parameter(torch.empty(1, (image_size // patch) ** 2, width))
-        # As strong as the patches: with the usual 0.02, short training never learns where they are.
+        # As strong as the patches: with the usual 0.02, a short training never learns positions.
         nn.init.trunc_normal_(self.positions, std=1.0)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
@@ -57,7 +57,7 @@ class VisionTransformer(nn.Module):
 
 
 def vit(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
-    """Four blocks of width 128 with four heads, on patches of about an eighth of the side."""
+    """Four blocks of width 128 with four heads, on patches of about an eighth of the image."""
     patch = max(2, round(image_size / _PATCHES_PER_SIDE))
     if image_size % patch:
         near = max(1, image_size // _PATCHES_PER_SIDE) * _PATCHES_PER_SIDE
@@ -66,11 +66,5 @@ def vit(*, num_classes: int, image_size: int, channels: int) -> nn.Module:
             f"{image_size}x{image_size}; use a multiple of {_PATCHES_PER_SIDE}, such as {near}"
         )
     return VisionTransformer(
-        num_classes=num_classes,
-        image_size=image_size,
-        channels=channels,
-        patch=patch,
-        width=128,
-        depth=4,
-        heads=4,
+        num_classes=num_classes, image_size=image_size, channels=channels, patch=patch
     )
