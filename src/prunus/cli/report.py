@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from prunus.cli.options import Flag
+from prunus.cli.options import PLOTS, Flag, need
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def report(
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
+    need("report", *PLOTS)
     if runs.is_file():
         _from_file(runs, out or runs.parent, files, watch=watch)
     elif watch:
