@@ -1,5 +1,7 @@
 """What Prunus raises. Every message names what is wrong, the value, and what to do about it."""
 
+import errno
+
 
 class PrunusError(Exception):
     """Base of every error that Prunus raises on purpose."""
@@ -31,3 +33,25 @@ class DeployError(PrunusError, RuntimeError):
 
 class PrunusWarning(UserWarning):
     """Something that works but is very probably not what was wanted."""
+
+
+def in_words(error: OSError) -> str:
+    """What the operating system refused: which file, why, what is safe, and what to do."""
+    file = f" {error.filename}" if error.filename is not None else ""
+    why = error.strerror or str(error)
+    if isinstance(error, BrokenPipeError):
+        return (
+            f"what read our output is gone (such as | head). {_SAFE}, and the same command goes on"
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"the disk is full{file and f' at{file}'}. {_SAFE}: make room, and run the same command"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"not allowed to use{file} ({why}). {_SAFE}: allow it, or choose another folder"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return f"something is in the way at{file} ({why}): a file, or a link that leads nowhere"
+    return f"{why}:{file}. {_SAFE}" if file else f"{why}. {_SAFE}"
+
+
+_SAFE = "What was written before is whole"

@@ -507,3 +507,10 @@ class TestLoadingWhatIsNotATicket:
         (tmp_path / "a").write_bytes(content)
         with pytest.raises(TicketError, match=r"a: .*not a safetensors file"):
             Ticket.load(tmp_path / "a")
+
+
+def test_equal_tickets_are_equal_files(tmp_path):
+    ticket = Ticket(Mask({}), {"a": torch.ones(2), "b": torch.zeros(3, dtype=torch.int64)})
+    files = {ticket.save(tmp_path / "ticket").read_bytes() for _ in range(20)}
+    assert len(files) == 1, "whatever the order of safetensors' own dictionaries"
+    assert Ticket.load(tmp_path / "ticket") == ticket

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -15,7 +16,7 @@ from prunus.cli.deploy import deploy
 from prunus.cli.report import report
 from prunus.cli.reproduce import reproduce
 from prunus.cli.sweep import sweep
-from prunus.errors import PrunusError, PrunusWarning
+from prunus.errors import PrunusError, PrunusWarning, in_words
 from prunus.tables import printable
 from prunus.version import __version__
 
@@ -55,10 +56,18 @@ def main() -> None:
     """Run a command; errors that Prunus raises on purpose are messages, not tracebacks."""
     warnings.showwarning = _show_warning
     try:
-        app(sys.argv[1:])
+        try:
+            app(sys.argv[1:])
+        finally:
+            sys.stdout.flush()  # here, where a reader that is gone is noticed
     except PrunusError as error:
         _say(f"prunus: {error}")
         sys.exit(getattr(error, "status", 2))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # nor shall Python write there when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say(f"prunus: {in_words(error)}")
+        sys.exit(1)
     except KeyboardInterrupt:
         print("prunus: interrupted; the same command resumes", file=sys.stderr)
         sys.exit(130)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prunus.cli.options import SweepOptions
+from prunus.cli.options import PLOTS, SweepOptions, need
 from prunus.cli.report import Files, make_report
 from prunus.cli.sweep import do_runs
 
@@ -31,6 +31,7 @@ def demo(*, out: Path = Path("demo"), scale: str | None = None, workers: int | N
     from prunus.report.tables import points_table
     from prunus.sweeps.experiment import named_experiment
 
+    need("demo", "sklearn", *PLOTS)
     do_runs(named_experiment("demo").at_scale(scale), out, SweepOptions(workers=workers))
     found = read_runs(out)
     make_report(found, "The small network inside the big one", out, Files(json=out / "demo.json"))

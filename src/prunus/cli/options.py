@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from prunus.errors import SettingError
+
 Flag = Annotated[bool, Parameter(negative="")]
+PLOTS = ("altair", "vl_convert")
+"""Packages that the page and its plots need."""
 
 
 @Parameter(name="*")
@@ -69,3 +74,13 @@ class SweepOptions:
     "Also retry runs that failed before."
     download: Flag = False
     "Fetch missing data from its official place."
+
+
+def need(extra: str, *packages: str) -> None:
+    """Raise, before any work, if packages of one of Prunus' extras are not installed."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise SettingError(
+            f"this command needs what is not installed: {', '.join(missing)}. Run "
+            f"pip install -e '.[{extra}]' in the Prunus clone"
+        )

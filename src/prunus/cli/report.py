@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from prunus.cli.options import Flag
+from prunus.cli.options import PLOTS, Flag, need
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def report(
     """
     if margin < 0:
         raise SettingError(f"margin={margin:g} is negative: a network that matches may be worse")
+    need("report", *PLOTS)
     if runs.is_file():
         _from_file(runs, out or runs.parent, files, margin, watch=watch)
     elif watch:

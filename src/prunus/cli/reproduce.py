@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from prunus.cli.options import SweepOptions
+from prunus.cli.options import PLOTS, SweepOptions, need
 from prunus.cli.report import Files, make_report
 from prunus.cli.sweep import SweepFailedError, do_runs, folder_for
 from prunus.errors import SettingError
@@ -52,6 +52,8 @@ def reproduce(
     if paper is None:
         raise SettingError(f"{name} is no experiment of the paper: use prunus sweep {name}")
     out = options.out or folder_for(experiment, scale)
+    if not options.dry_run:
+        need("report", *PLOTS)
     failure = None
     try:
         do_runs(experiment, out, options)

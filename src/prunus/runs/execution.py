@@ -198,6 +198,7 @@ class Execution:
             layers = {layer.name: layer.density for layer in ticket.mask.layers}
             result = result.model_copy(update={"layers": layers, "ticket": str(path)})
             if self.engine.is_main:
+                self._run.check_folder()
                 ticket.save(self.folder / path)
         self._write(self.results.with_stage(result))
 
@@ -209,6 +210,7 @@ class Execution:
     def _write(self, results: RunResults) -> None:
         self.results = results
         if self.engine.is_main:
+            self._run.check_folder()
             write_results(self.folder, results)
             self._stopwatch.write()
 

@@ -24,6 +24,7 @@ from prunus.sweeps.planned import AwaitsTicket
 from prunus.sweeps.state import RunState
 from prunus.tables import percent
 from prunus.tasks.metrics import ACCURACY, MetricInfo
+from prunus.training.progress import RunConsole
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Display:
     """One for all workers, wherever they are. `quiet` shows nothing."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
-        self.console = console or Console(quiet=quiet)
+        self.console = console or RunConsole(quiet=quiet)
         terminal = self.console.is_terminal and not self.console.quiet
         self._live = Live(console=self.console, transient=True) if terminal else None
         self._last: View | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from prunus.errors import PrunusError, SettingError
+from prunus.errors import PrunusError, SettingError, in_words
 from prunus.lookup import source_hash, trusting
 from prunus.runs.results import METRICS, RunResults
 from prunus.runs.settings import COMMANDS, RunSettings
@@ -119,5 +119,7 @@ def _trace(folder: Path) -> list[tuple[str, int]]:
 
 def _cause(error: Exception) -> str:
     """An unexpected error in a line: what, and where."""
+    if isinstance(error, OSError):
+        return in_words(error)
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"

@@ -8,19 +8,32 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from prunus.errors import SettingError
+
 Loss = Callable[..., Tensor]
 """`loss(output, batch)`. If it also takes `label_smoothing`, a recipe can set that."""
 
 
 def cross_entropy(output: Tensor, batch: Any, *, label_smoothing: float = 0.0) -> Tensor:
     """Of classes: logits on axis 1 of the output; class numbers come second in the batch."""
-    return F.cross_entropy(output, batch[1], label_smoothing=label_smoothing)
+    return _cross_entropy(output, batch[1], label_smoothing)
 
 
 def token_cross_entropy(output: Tensor, batch: Any, *, label_smoothing: float = 0.0) -> Tensor:
     """Of the next token at every position: logits on the last axis of the output."""
     targets = batch[1].flatten()
-    return F.cross_entropy(output.flatten(0, -2), targets, label_smoothing=label_smoothing)
+    return _cross_entropy(output.flatten(0, -2), targets, label_smoothing)
+
+
+def _cross_entropy(output: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
+    try:
+        return F.cross_entropy(output, labels, label_smoothing=label_smoothing)
+    except IndexError as error:  # on a CPU; elsewhere the device itself stops
+        raise SettingError(
+            f"the labels are from {int(labels.min())} to {int(labels.max())}, and the network has "
+            f"outputs for the classes 0 to {output.shape[1] - 1}: number the classes from 0, or "
+            "give the network more outputs"
+        ) from error
 
 
 def mean_squared_error(output: Tensor, batch: Any) -> Tensor:

@@ -80,9 +80,17 @@ def encode(content: Content) -> bytes:
     """The whole file."""
     tensors = _pack(content)
     metadata = {"format": FORMAT, "version": str(VERSION), "sha256": _hash(tensors)}
-    data = safetensors.save(tensors, metadata)
+    data = _in_order(safetensors.save(tensors, metadata), metadata)
     _inflate(tensors["manifest"], Limits(len(data)))  # never write what nobody can read
     return data
+
+
+def _in_order(data: bytes, metadata: Mapping[str, str]) -> bytes:
+    """The file with its metadata in a fixed order; safetensors writes them in any."""
+    size = int.from_bytes(data[:8], "little")
+    header = {**json.loads(data[8 : 8 + size]), "__metadata__": metadata}
+    text = json.dumps(header, separators=(",", ":")).encode().ljust(size)
+    return b"".join((data[:8], text, memoryview(data)[8 + size :]))
 
 
 def content_hash(content: Content) -> str:

@@ -18,6 +18,10 @@ class BusyError(PrunusError, RuntimeError):
     """Another process is working on the same run."""
 
 
+class FolderGoneError(PrunusError, RuntimeError):
+    """The folder of a run was moved or deleted while it was written to."""
+
+
 class FolderLock:
     """Held until released or until the process ends, however it ends."""
 
@@ -43,6 +47,21 @@ class FolderLock:
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()
+
+    def check(self) -> None:
+        """Raise if the folder is no longer there: what we write would land in a new one."""
+        if self._file is None:
+            return
+        try:
+            same = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise FolderGoneError(
+                f"{self._path.parent} was moved or deleted while the run wrote to it. What was "
+                "written before is whole: move it back, and the same command resumes from its last "
+                "checkpoint"
+            )
 
     def release(self) -> None:
         if self._file is not None:

@@ -10,6 +10,14 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 
 
+class RunConsole(Console):
+    """Where runs and sweeps print."""
+
+    def on_broken_pipe(self) -> None:
+        """Tell our caller, rather than end the program without a word."""
+        raise BrokenPipeError
+
+
 def progress_bar(console: Console) -> Bar:
     """Percent done, times, and the current stage."""
     return Bar(
@@ -27,7 +35,7 @@ class RunProgress:
     """Shows how far a run of `total` steps has come; `quiet` (all processes but one): nothing."""
 
     def __init__(self, total: int, *, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(quiet=quiet)
+        self.console = console or RunConsole(quiet=quiet)
         self.total = total
         self._done = self._begun_at = 0
         self._started = time.monotonic()

@@ -116,9 +116,14 @@ class Run:
             raise DivergedError(f"{error}. Last good checkpoint: {where}") from error
         self.steps_before += trainer.step
 
+    def check_folder(self) -> None:
+        """Raise, before something is written, if the run's folder was moved or deleted."""
+        self._lock.check()
+
     def note(self, line: Mapping[str, Any], numbers: Mapping[str, float], text: str) -> None:
         """Write down and show an epoch: `line` for the file of metrics, `numbers` for trackers."""
         if self.engine.is_main:
+            self.check_folder()
             self.metrics.add(line)
         self.engine.fabric.log_dict(dict(numbers), step=int(numbers["step"]))
         self.progress.say_with_eta(text)
@@ -173,4 +178,5 @@ class Run:
             "metrics": self.metrics.position(),
         }
         if self.engine.is_main:
+            self.check_folder()
             self._checkpoints.save(content, stage.number, trainer.step)

@@ -27,9 +27,19 @@ def dask_executor(address: str, resources: Mapping[str, float] | None = None) ->
             "pip install -e '.[cluster]' in the Prunus clone"
         ) from error
     try:
+        _check_certificates(address)
         client = Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # no answer, no certificates, no address
         raise SettingError(f"no Dask scheduler answers at {address}: {error}") from error
     with client:
         # Not pure: a run that failed is to be done again when it is submitted again.
         yield client.get_executor(pure=False, resources=dict(resources or {}) or None)
+
+
+def _check_certificates(address: str) -> None:
+    """Raise what is wrong with them at once: a client without any takes a minute to end."""
+    from distributed.security import Security
+
+    encrypted = address.startswith("tls://")
+    if encrypted and Security().get_connection_args("client").get("ssl_context") is None:
+        raise ValueError("Dask's configuration names no certificates (distributed.comm.tls)")

@@ -58,7 +58,13 @@ class ImageSplits:
         for part in (self.train, self.validation, self.test):
             digest.update(f"{len(part)} files".encode())
             for index, file in enumerate(part.files.tolist()):
-                digest.update(repr((file, part.path(index).stat().st_size)).encode())
+                path = part.path(index)
+                try:
+                    size = path.stat().st_size
+                except OSError as error:
+                    what = "a link that leads nowhere" if path.is_symlink() else error.strerror
+                    raise DamagedDataError(f"cannot read {path}: {what}; remove it") from error
+                digest.update(repr((file, size)).encode())
         return digest.hexdigest()[:_FINGERPRINT_LENGTH]
 
 
