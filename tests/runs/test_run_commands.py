@@ -65,10 +65,12 @@ def test_a_target_density_with_other_methods(cli):
     assert status == 2 and "target_density" in errors
 
 
+@pytest.mark.filterwarnings("always::prunus.PrunusWarning")
 def test_set_wins_over_the_flag_and_a_file_says_how_many_rounds(cli):
     Path("mine.yaml").write_text("rounds: 2\nrewind_epoch: 0\n")
     arguments = ["search", *SMALL, "--config", "mine.yaml", "--target-density", 0.3]
-    _, output, _ = cli(*arguments, "--set", "method.target_density=0.4")
+    _, output, errors = cli(*arguments, "--set", "method.target_density=0.4")
+    assert "prunus: warning: target_density=0.4 with 2 rounds" in errors
     assert [s["density"] for s in stages(output)] == pytest.approx([0.4, 0.4], abs=0.0005)
 
 

@@ -64,6 +64,12 @@ class Gate(nn.Module):
         return cast(Tensor, super().__call__(w))
 
 
+def learned(weight: Tensor, start: float) -> nn.Parameter:
+    """A parameter of the weight's shape, all at `start`: float32, or wider if the weight is."""
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    return nn.Parameter(torch.full_like(weight, start, dtype=dtype).detach())
+
+
 def masked(w: Tensor, mask: Tensor) -> Tensor:
     """`m * w`, exactly zero where the mask is False, whatever `w` holds there."""
     return torch.where(mask, w, w.new_zeros(()))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from prunus.errors import SettingError
-from prunus.gates.base import Gate, masked
+from prunus.gates.base import Gate, learned, masked
 from prunus.gates.straight_through import straight_through
 
 
@@ -25,9 +25,8 @@ class BernoulliGate(Gate):
 
     def __init__(self, weight: Tensor, mask_init: float) -> None:
         super().__init__()
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        self.score = nn.Parameter(torch.full_like(weight, mask_init, dtype=dtype).detach())
-        self.register_buffer("velocity", torch.zeros_like(self.score))
+        self.score = learned(weight, mask_init)
+        self.register_buffer("velocity", torch.zeros_like(self.score).detach())
 
     def soft(self, w: Tensor) -> Tensor:
         if not self.training:

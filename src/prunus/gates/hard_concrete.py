@@ -6,10 +6,10 @@ import math
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from prunus.gates.base import Gate
+from prunus.gates.base import Gate, learned
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 """Temperature of the concrete distribution and the interval it is stretched to."""
@@ -31,10 +31,8 @@ class HardConcreteGate(Gate):
 
     def __init__(self, weight: Tensor, keep_init: float) -> None:
         super().__init__()
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        logit = math.log(keep_init) - math.log1p(-keep_init)
-        self.log_alpha = nn.Parameter(torch.full_like(weight, logit, dtype=dtype).detach())
-        self.register_buffer("committed", torch.ones_like(weight, dtype=dtype).detach())
+        self.log_alpha = learned(weight, math.log(keep_init) - math.log1p(-keep_init))
+        self.register_buffer("committed", torch.ones_like(self.log_alpha).detach())
 
     def soft(self, w: Tensor) -> Tensor:
         if not self.training:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from prunus.gates.base import Gate
+from prunus.gates.base import Gate, learned
 
 
 class ScalingGate(Gate):
@@ -13,8 +13,7 @@ class ScalingGate(Gate):
 
     def __init__(self, weight: Tensor, scaling_init: float) -> None:
         super().__init__()
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        self.scaling = nn.Parameter(torch.full_like(weight, scaling_init, dtype=dtype).detach())
+        self.scaling = learned(weight, scaling_init)
 
     def soft(self, w: Tensor) -> Tensor:
         return (self.scaling * w).to(w.dtype)

@@ -117,11 +117,11 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
             f"there is only {rounds}: do more rounds, or give fewer densities",
         )
         if self.targets and rounds > len(self.targets):
-            path = [round(self.targets[-1] ** (n / rounds), 3) for n in range(1, rounds + 1)]
+            path = [f"{self.targets[-1] ** (n / rounds):.3g}" for n in range(1, rounds + 1)]
             warn(
                 f"target_density={self.target_density} with {rounds} rounds: those after round "
-                f"{len(self.targets)} hardly change the mask. Do {len(self.targets)} of them, or "
-                f"give a density for each, such as {path}",
+                f"{len(self.targets)} hardly change the mask. Do fewer rounds, or give a "
+                f"density for each, such as [{', '.join(path)}]",
                 PrunusWarning,
                 stacklevel=2,
             )
