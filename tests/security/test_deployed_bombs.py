@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import struct
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import prunus_runtime
-from prunus_runtime import Limits, RuntimeFileError
+from prunus_runtime import Limits, RuntimeFileError, reference
 from prunus_runtime.__main__ import main
 from prunus_runtime.file import MAGIC, PREFIX, VERSION, decode, encode
 from support.graphs import Builder
@@ -181,3 +182,17 @@ def test_tensors_count_what_they_hold_and_what_planning_them_takes() -> None:
     decode(body, Limits(memory=needed - 64 * len(body)))
     with pytest.raises(RuntimeFileError, match="of memory"):
         decode(body, Limits(memory=needed - 64 * len(body) - 1))
+
+
+def test_numpy_alone_does_not_unfold_all_windows_at_once() -> None:
+    net = Builder((1, 300, 300))
+    net.conv("x", 1, kernel=(30, 30), padding=(0, 0, 0, 0))
+    graph, x = net.graph(), np.ones((1, 1, 300, 300), np.float32)
+    tracemalloc.start()
+    try:
+        y = reference.run(graph, x)
+        assert tracemalloc.get_traced_memory()[1] < 100 * 2**20  # all are 252 MiB
+    finally:
+        tracemalloc.stop()
+    weight, bias = (graph.operations[0].tensors[name] for name in ("weight", "bias"))
+    np.testing.assert_allclose(y, np.full_like(y, weight.sum() + bias[0]), rtol=1e-3, atol=1e-4)
