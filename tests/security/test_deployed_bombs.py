@@ -18,6 +18,7 @@ import prunus_runtime
 from prunus_runtime import Limits, RuntimeFileError, reference
 from prunus_runtime.__main__ import main
 from prunus_runtime.file import MAGIC, PREFIX, VERSION, decode, encode
+from prunus_runtime.limits import PLANNED
 from support.graphs import Builder
 from support.processes import run
 
@@ -152,7 +153,7 @@ def test_whoever_trusts_a_file_can_raise_its_limits(
     with pytest.raises(RuntimeFileError, match=r"4\.3e\+02 multiply-adds .* limit is 4\.3e\+02"):
         prunus_runtime.load(path, limits=Limits(work=431))
     with pytest.raises(RuntimeFileError, match=r"GiB of memory.*limits=Limits\(memory=\.\.\.\)"):
-        prunus_runtime.load(path, limits=Limits(memory=-64 * size))
+        prunus_runtime.load(path, limits=Limits(memory=-PLANNED * size))
     prunus_runtime.load(path, limits=None)
 
     path.write_bytes(BOMBS["one value"])
@@ -178,10 +179,10 @@ def test_tensors_count_what_they_hold_and_what_planning_them_takes() -> None:
     net = Builder((10,))
     net.linear("x", 10, density=1.0, bias=False)
     body = encode(net.graph())
-    needed = 4 * (100 + 10 + 2 * 10) + 64 * 100
-    decode(body, Limits(memory=needed - 64 * len(body)))
+    needed = 4 * (100 + 10 + 2 * 10) + PLANNED * 100
+    decode(body, Limits(memory=needed - PLANNED * len(body)))
     with pytest.raises(RuntimeFileError, match="of memory"):
-        decode(body, Limits(memory=needed - 64 * len(body) - 1))
+        decode(body, Limits(memory=needed - PLANNED * len(body) - 1))
 
 
 def test_numpy_alone_does_not_unfold_all_windows_at_once() -> None:
