@@ -12,8 +12,8 @@ from prunus_runtime.graph import Graph
 from prunus_runtime.operation import Shape
 from prunus_runtime.ops import kind_of
 
-PLANNED = 64
-"""Bytes that planning takes for a kept value."""
+PLANNED = 96
+"""Bytes that the plans for all sizes of batches take for a kept value, while they are made."""
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from prunus_runtime.graph import Graph
 from prunus_runtime.operation import Array
 from prunus_runtime.ops import kind_of
 
-CHUNK = 8
-"""Images at a time, so that the unfolded inputs of convolutions do not fill the memory."""
+CHUNK, ELEMENTS = 8, 2**24
+"""Images at a time, and elements of their largest value, so that these do not fill the memory."""
 
 
 def run(graph: Graph, x: Array) -> Array:
     """The output of a valid `graph` for a batch `x` of shape (n, *input_shape)."""
-    chunks = [_run(graph, x[start : start + CHUNK]) for start in range(0, max(len(x), 1), CHUNK)]
+    largest = max(map(math.prod, graph.shapes.values()))
+    size = max(1, min(CHUNK, ELEMENTS // largest))
+    chunks = [_run(graph, x[start : start + size]) for start in range(0, max(len(x), 1), size)]
     return np.concatenate(chunks)
 
 

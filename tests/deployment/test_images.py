@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import prunus
@@ -163,6 +165,26 @@ def test_images_that_cannot_be(change: dict[str, Any], message: str) -> None:
         entry = json.loads(json.dumps(images.described()))
         with pytest.raises(GraphError, match=message):
             classifier(Images.parse(entry))
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*GREY.described(), "more"]), ANYTHING, max_size=3))
+@settings(deadline=None)
+def test_any_nonsense_for_images_is_refused_or_works(changes: dict[str, Any]) -> None:
+    try:
+        images = Images.parse({**json.loads(json.dumps(GREY.described())), **changes})
+        images.check((1, 4, 4), (2,))
+    except GraphError as error:
+        assert 10 < len(str(error)) < 300 and str(error).isprintable()
+    else:
+        assert images.inputs(np.zeros((1, 1, 4, 4), np.uint8), (1, 4, 4)).dtype == np.float32
+        assert str(images)
 
 
 def test_what_is_no_image(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import struct
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 import prunus_runtime
-from prunus_runtime import Limits, RuntimeFileError
+from prunus_runtime import Limits, RuntimeFileError, reference
 from prunus_runtime.__main__ import main
 from prunus_runtime.file import MAGIC, PREFIX, VERSION, decode, encode
+from prunus_runtime.limits import PLANNED
 from support.graphs import Builder
 from support.processes import run
 
@@ -151,7 +153,7 @@ def test_whoever_trusts_a_file_can_raise_its_limits(
     with pytest.raises(RuntimeFileError, match=r"4\.3e\+02 multiply-adds .* limit is 4\.3e\+02"):
         prunus_runtime.load(path, limits=Limits(work=431))
     with pytest.raises(RuntimeFileError, match=r"GiB of memory.*limits=Limits\(memory=\.\.\.\)"):
-        prunus_runtime.load(path, limits=Limits(memory=-64 * size))
+        prunus_runtime.load(path, limits=Limits(memory=-PLANNED * size))
     prunus_runtime.load(path, limits=None)
 
     path.write_bytes(BOMBS["one value"])
@@ -177,7 +179,21 @@ def test_tensors_count_what_they_hold_and_what_planning_them_takes() -> None:
     net = Builder((10,))
     net.linear("x", 10, density=1.0, bias=False)
     body = encode(net.graph())
-    needed = 4 * (100 + 10 + 2 * 10) + 64 * 100
-    decode(body, Limits(memory=needed - 64 * len(body)))
+    needed = 4 * (100 + 10 + 2 * 10) + PLANNED * 100
+    decode(body, Limits(memory=needed - PLANNED * len(body)))
     with pytest.raises(RuntimeFileError, match="of memory"):
-        decode(body, Limits(memory=needed - 64 * len(body) - 1))
+        decode(body, Limits(memory=needed - PLANNED * len(body) - 1))
+
+
+def test_numpy_alone_does_not_unfold_all_windows_at_once() -> None:
+    net = Builder((1, 300, 300))
+    net.conv("x", 1, kernel=(30, 30), padding=(0, 0, 0, 0))
+    graph, x = net.graph(), np.ones((1, 1, 300, 300), np.float32)
+    tracemalloc.start()
+    try:
+        y = reference.run(graph, x)
+        assert tracemalloc.get_traced_memory()[1] < 100 * 2**20  # all are 252 MiB
+    finally:
+        tracemalloc.stop()
+    weight, bias = (graph.operations[0].tensors[name] for name in ("weight", "bias"))
+    np.testing.assert_allclose(y, np.full_like(y, weight.sum() + bias[0]), rtol=1e-3, atol=1e-4)

@@ -157,7 +157,7 @@ class Deployed:
         if self.graph is None:
             raise DeployError(f"there is no graph to store: {self.fallback}")
         content = file.encode(self.graph, store)
-        again = file.decode(content)
+        again = file.decode(content, limits=None)
         return Deployed(self.plain, self.example_input, again, threads=self.threads)
 
     def report(self, *, speed: bool = True) -> Report:

@@ -139,10 +139,10 @@ class ConvParameters(NamedTuple):
 class CopyParameters(NamedTuple):
     """COPY. output(y, x) = input(top + y*row_step, left + x*column_step), zero outside of it."""
 
-    top: int
-    row_step: int
-    left: int
-    column_step: int
+    top: int = 0
+    row_step: int = 1
+    left: int = 0
+    column_step: int = 1
 
 
 class PoolParameters(NamedTuple):

@@ -84,23 +84,14 @@ def _erf(x: Array) -> Array:
     return y
 
 
-def _leaky_relu(x: Array, slope: float) -> Array:
-    return np.where(x > 0, x, x * np.float32(slope))
-
-
-def _elu(x: Array, slope: float) -> Array:
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * np.float32(slope))
-
-
-def _clamp(x: Array, low: float, high: float) -> Array:
-    return np.clip(x, np.float32(low), np.float32(high))
-
-
 FUNCTIONS: dict[str, tuple[Callable[..., Array], tuple[str, ...]]] = {
     "relu": (lambda x: np.maximum(x, 0), ()),
-    "clamp": (_clamp, ("low", "high")),
-    "leaky_relu": (_leaky_relu, ("slope",)),
-    "elu": (_elu, ("slope",)),
+    "clamp": (lambda x, low, high: np.clip(x, np.float32(low), np.float32(high)), ("low", "high")),
+    "leaky_relu": (lambda x, slope: np.where(x > 0, x, x * np.float32(slope)), ("slope",)),
+    "elu": (
+        lambda x, slope: np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * np.float32(slope)),
+        ("slope",),
+    ),
     "sigmoid": (_sigmoid, ()),
     "tanh": (np.tanh, ()),
     "silu": (lambda x: x * _sigmoid(x), ()),

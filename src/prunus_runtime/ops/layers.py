@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from prunus_runtime import checks
 from prunus_runtime.errors import GraphError
-from prunus_runtime.native.interface import Place
+from prunus_runtime.native.interface import CopyParameters, Place
 from prunus_runtime.operation import Array, Flags, Operation, Shape
 from prunus_runtime.ops.kind import Channels, Kind, over_channels, with_attributes
 from prunus_runtime.ops.windows import count_windows, padded, windows
@@ -99,6 +99,8 @@ def _reads(layer: Operation) -> Flags:
     return np.tile(used, groups) & np.kron(np.eye(groups, dtype=bool), of_group)
 
 
+UNFOLDED = 2**22
+"""Inputs of windows that numpy gets side by side at a time."""
 PIXELWISE: Mapping[str, Any] = {
     "stride": [1, 1],
     "padding": [0, 0, 0, 0],
@@ -142,9 +144,14 @@ class Conv(Layer):
         groups, taps = a["groups"], channels * math.prod(kernel)
         seen = windows(padded(inputs[0], a["padding"]), kernel, a["stride"], a["dilation"])
         n, _, height, width = seen.shape[:4]
-        columns = seen.transpose(0, 1, 4, 5, 2, 3).reshape(n, groups, taps, height * width)
-        y = weight.reshape(groups, filters // groups, taps) @ columns
-        y = y.reshape(n, filters, height, width)
+        y = np.empty((n, filters, height, width), np.result_type(inputs[0], weight))
+        matrix = weight.reshape(groups, filters // groups, taps)
+        rows = max(1, UNFOLDED // max(1, n * groups * taps * width))
+        for top in range(0, height, rows):
+            part = y[:, :, top : top + rows]
+            columns = seen[:, :, top : top + rows].transpose(0, 1, 4, 5, 2, 3)
+            columns = columns.reshape(n, groups, taps, part.shape[2] * width)
+            part[:] = (matrix @ columns).reshape(part.shape)
         if "bias" in operation.tensors:
             y += over_channels(operation.tensors["bias"], y)
         if "plane" in operation.tensors:
@@ -238,14 +245,9 @@ def _split_phases(builder: Builder, step: Step, a: Place) -> Place:
     """Copies each phase of the input to planes of its own."""
     out, (rows, columns) = builder.places[_phases_name(step)], _taps(step.operation)
     for number, (y, x) in enumerate(product(rows.phases, columns.phases)):
-        builder.copy(
-            a,
-            out.channels_from(number * a.channels, a.channels),
-            top=rows.first * rows.stride + y,
-            row_step=rows.stride,
-            left=columns.first * columns.stride + x,
-            column_step=columns.stride,
-        )
+        top, left = rows.first * rows.stride + y, columns.first * columns.stride + x
+        how = CopyParameters(top, rows.stride, left, columns.stride)
+        builder.copy(a, out.channels_from(number * a.channels, a.channels), how)
     return out
 
 

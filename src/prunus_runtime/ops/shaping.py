@@ -9,6 +9,7 @@ import numpy as np
 
 from prunus_runtime.checks import image, integers, shown
 from prunus_runtime.errors import GraphError
+from prunus_runtime.native.interface import CopyParameters
 from prunus_runtime.operation import Array, Flags, Operation, Shape
 from prunus_runtime.ops.kind import Indices, Kind, with_attributes
 from prunus_runtime.plan.builder import Builder, Step
@@ -109,8 +110,9 @@ class Pad(Kind):
         top, left = step.operation.attributes["padding"][:2]
         for start, count in ((0, before), (before + a.channels, behind)):
             if count:  # rows behind the input's last one are zero
-                builder.copy(a, out.channels_from(start, count), top=a.height)
-        builder.copy(a, out.channels_from(before, a.channels), top=-top, left=-left)
+                builder.copy(a, out.channels_from(start, count), CopyParameters(top=a.height))
+        inside = out.channels_from(before, a.channels)
+        builder.copy(a, inside, CopyParameters(top=-top, left=-left))
 
 
 class Slice(Kind):
@@ -153,7 +155,7 @@ class Slice(Kind):
         a, out = builder.places[step.inputs[0]], builder.places[step.output]
         start, by = step.operation.attributes["start"], step.operation.attributes["step"]
         view = a.channels_from(start[0], out.channels, by[0])
-        builder.copy(view, out, top=start[1], row_step=by[1], left=start[2], column_step=by[2])
+        builder.copy(view, out, CopyParameters(start[1], by[1], start[2], by[2]))
 
 
 def _slices(operation: Operation) -> list[slice]:

@@ -28,6 +28,7 @@ SHARE = 8000
 """Vectors of work that are worth a thread."""
 MOST_PARTS = 64
 """Bits of the word in which threads mark the parts that they begin."""
+EVERYTHING = CopyParameters()
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,9 @@ class Builder:
         a, out = self.places[step.inputs[0]], self.places[step.output]
         self.emit(kernel, parameters, a=a, out=out, **options)
 
-    def copy(
-        self,
-        a: Place,
-        out: Place,
-        *,
-        top: int = 0,
-        row_step: int = 1,
-        left: int = 0,
-        column_step: int = 1,
-    ) -> None:
-        """Adds a copy of `a`, from (top, left) in steps; what is outside of `a` is zero."""
-        parameters = CopyParameters(top, row_step, left, column_step)
-        self.emit(Kernel.COPY, parameters, a=a, out=out)
+    def copy(self, a: Place, out: Place, how: CopyParameters = EVERYTHING) -> None:
+        """Adds a copy of `a`; what is outside of `a` is zero."""
+        self.emit(Kernel.COPY, how, a=a, out=out)
 
     def program(self, input_size: int, output_size: int) -> native.Program:
         """What was collected."""

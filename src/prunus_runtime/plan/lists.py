@@ -86,13 +86,6 @@ class Patch:
     x: int
 
 
-def patches_along(vectors: int, most: int, bands: int) -> list[Patch]:
-    """A plane as one long row, cut into equal pieces of at most `most` vectors, as many for each of
-    `bands`. `x` in vectors."""
-    edges = _split(vectors, most, bands)
-    return [Patch(1, end - begin, 0, begin) for begin, end in pairwise(edges)]
-
-
 def patches_across(height: int, width: int, most: int, bands: int) -> list[Patch]:
     """A plane of vectors cut into `bands` of rows, and these into blocks of 4, 2 or 1 rows: the cut
     that needs the fewest broadcasts."""
@@ -104,7 +97,7 @@ def patches_across(height: int, width: int, most: int, bands: int) -> list[Patch
 
 
 def _blocks(height: int, width: int, rows: int, most: int) -> list[Patch]:
-    edges = _split(width, most // rows)
+    edges = cut(width, most // rows)
     whole = height // rows * rows
     patches = [
         Patch(rows, end - begin, y, begin)
@@ -117,8 +110,8 @@ def _blocks(height: int, width: int, rows: int, most: int) -> list[Patch]:
     return patches + [replace(patch, y=patch.y + whole) for patch in rest]
 
 
-def _split(length: int, most: int, multiple: int = 1) -> Sequence[int]:
-    """Edges of equal pieces, a `multiple` of some number."""
+def cut(length: int, most: int, multiple: int = 1) -> Sequence[int]:
+    """Edges of equal pieces of at most `most`: a `multiple` of some number of them."""
     pieces = -(-length // (most * multiple)) * multiple
     return [length * i // pieces for i in range(pieces + 1)]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from prunus_runtime.native.interface import NOWHERE, ConvParameters, Kernel, Place, Tile
 from prunus_runtime.operation import Array
 from prunus_runtime.plan.builder import Builder, Step
-from prunus_runtime.plan.lists import Lists, patches_across, patches_along, plane_mask
+from prunus_runtime.plan.lists import Lists, cut, patches_across, plane_mask
 
 CACHE = 32 * 1024
 """Bytes of the fastest cache that a tile's inputs may take."""
@@ -102,10 +103,8 @@ def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
         flat[:, mask != 0] = np.repeat(plane, builder.lanes, axis=1)
         floats.append(flat.reshape(-1))
     parts, bands = _shared(builder, lists, vectors)
-    tiles = [
-        Tile(1, patch.columns, *[patch.x * builder.vector] * 4)
-        for patch in patches_along(vectors, builder.most, bands)
-    ]
+    edges = cut(vectors, builder.most, bands)
+    tiles = [Tile(1, end - begin, *[begin * builder.vector] * 4) for begin, end in pairwise(edges)]
     mask_at = -1 if mask.all() else builder.add("ints", mask)
     parameters = ConvParameters(column=builder.vector, mask=mask_at, plane=length)
     bounds = (step.low, step.high)
