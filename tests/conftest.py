@@ -11,6 +11,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # tests run in two processes on two cores
+os.environ["OMP_NUM_THREADS"] = "1"  # and so do the commands and processes that they start
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes beside them
 
 
