@@ -170,6 +170,8 @@ def _run(
                 "--at-once is for --bisect; prunus sweep does many runs side by side"
             )
         settings, task = resolve(command, given, fetch_missing=common.download)
+        if task.about:
+            rank_zero_only(print)(task.about)
         if common.fresh:
             rank_zero_only(_move_away)(settings.folder)
         before = finished_at(settings.folder)

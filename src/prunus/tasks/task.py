@@ -36,6 +36,8 @@ class Task:
     select: str = "paper"
     """Which weights are sparsified if the settings of the method do not say: a rule of
     `prunus.choose`, such as `"paper"` (convolutions) or `"linear"`."""
+    about: str = ""
+    """What a person should know who starts a run: what was found in the data, and what follows."""
 
     def __post_init__(self) -> None:
         names = [metric.info.name for metric in self.metrics]
