@@ -107,6 +107,19 @@ def test_search_retrain_inspect(cli):
     assert "Not transferred, and so trained from random values:\n  15.weight (class" in output
 
 
+def test_threads(cli, monkeypatch):
+    used = []
+    monkeypatch.setattr("torch.set_num_threads", used.append)
+    monkeypatch.setattr("prunus.sweeps.executors.local.available_cores", lambda: 8)
+    for arguments in ([], ["--threads", 3]):
+        assert cli("train", *SMALL, *arguments)[0] == 0
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert cli("train", *SMALL)[0] == 0
+    assert used == [3, 4], "a choice in the environment, on the command line, half of the cores"
+    status, _, errors = cli("train", *SMALL, "--threads", 0)
+    assert status == 2 and "--threads 0: a process has at least one thread" in errors
+
+
 def test_prune_with_a_file(cli):
     Path("run.yaml").write_text("task: digits/digits_convnet\nseed: 5\nmethod: {mask_init: 0.5}\n")
     arguments = [*SMALL, "--config", "run.yaml", "--out", "elsewhere", "--mask-init", "0.01"]

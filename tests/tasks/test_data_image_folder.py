@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from prunus.errors import SettingError
+from prunus.tasks import load_task
 from prunus.tasks.data import (
     DamagedDataError,
     DataOptions,
@@ -71,6 +72,27 @@ def test_layout_of_imagenet(tree: Path) -> None:
     assert data.splits.classes == ("ant", "bee")
     assert data.splits.test.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert data.splits.test.path(4) == tree / "val/bee/01.JPEG"
+
+
+def test_the_size_follows_from_the_images(tree: Path) -> None:
+    data = folder_data(tree, DataOptions())
+    assert data.image_size == 32, "of shorter sides from 40 to 49"
+    assert data.fingerprint == f"{folder_data(tree).fingerprint}-32", "which was given there"
+    for side, size in ((8, 32), (64, 64), (100, 96), (500, 224)):
+        for path in (tree / "train").rglob("*.JPEG"):
+            Image.new("RGB", (side, 2 * side)).save(path)
+        assert folder_data(tree, DataOptions()).image_size == size
+    for path in (tree / "train").rglob("*.JPEG"):
+        path.write_bytes(b"damaged")
+    assert folder_data(tree, DataOptions()).image_size == 224
+
+
+def test_the_batch_follows_from_their_number(tree: Path) -> None:
+    task = load_task("image-folder/resnet50", tree)
+    assert task.recipe.batch_size == 1, "a tenth of 18"
+    assert "18 images to train with, 2 for validation and 6 for the test" in task.about
+    assert "images of 32 pixels (--set data.image_size=N), 1 in a batch" in task.about
+    assert load_task("imagenet/resnet50", tree.parent).recipe.batch_size == 256
 
 
 def test_a_tree_with_its_own_validation_set(tree: Path) -> None:

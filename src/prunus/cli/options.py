@@ -41,6 +41,8 @@ class RunOptions:
     "Processes that train together, each with a GPU if there are any."
     workers: int | None = None
     "Processes that decode images, for each device."
+    threads: int | None = None
+    "Threads of each process (default: half of the cores). They change the last bits of results."
     track: Annotated[list[str] | None, Parameter(negative="")] = None
     "Also send metrics to tensorboard, mlflow or wandb."
     config: Path | None = None

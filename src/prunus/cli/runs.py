@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -151,6 +152,7 @@ def _run(
     if command == "search":
         _complete_rounds(given, bisect=bisect)
     show = rank_zero_only(show_results)
+    _use_threads(common.threads, given)
     with trusting(*names):
         if bisect:
             if common.fresh:
@@ -168,10 +170,33 @@ def _run(
                 "--at-once is for --bisect; prunus sweep does many runs side by side"
             )
         settings, task = resolve(command, given, fetch_missing=common.download)
+        if task.about:
+            rank_zero_only(print)(task.about)
         if common.fresh:
             rank_zero_only(_move_away)(settings.folder)
         before = finished_at(settings.folder)
         show(execute(settings, task), settings.folder, finished=before)
+
+
+def _use_threads(threads: int | None, given: Mapping[str, Any]) -> None:
+    """Half of the cores unless somebody says otherwise.
+
+    With all of them a small network can be ten times slower on a machine that has something else
+    to do, because each thread waits for the last one. The number does not depend on how busy the
+    machine is, so that a run that is resumed there still equals an uninterrupted one.
+    """
+    import torch
+
+    from prunus.sweeps.executors.local import available_cores
+
+    if threads is not None and threads < 1:
+        raise SettingError(f"--threads {threads}: a process has at least one thread")
+    engine = given.get("engine", {})
+    alone = not isinstance(engine, Mapping) or engine.get("devices", 1) == 1
+    if threads is None and alone and "OMP_NUM_THREADS" not in os.environ:
+        threads = max(1, available_cores() // 2)
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def _move_away(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -10,10 +11,21 @@ from torch import nn
 from prunus.errors import SettingError
 from prunus.lookup import import_named, unknown
 from prunus.tasks.builtin import TASKS
-from prunus.tasks.data import DATA_SETS, DataOptions, Loader, LoaderOptions, SplitName, load_data
+from prunus.tasks.data import (
+    DATA_SETS,
+    DataOptions,
+    ImageFolderData,
+    Loader,
+    LoaderOptions,
+    SplitName,
+    load_data,
+)
 from prunus.tasks.networks import NETWORKS, find_network
 from prunus.tasks.recipes import RECIPES, Recipe
 from prunus.tasks.task import Task
+
+_BATCHES = 10
+"""That an epoch of a folder of images has at least, unless somebody says otherwise."""
 
 
 def load_task(
@@ -53,7 +65,23 @@ def load_task(
     def build() -> nn.Module:
         return make(**sizes)
 
-    return Task(name, data, build, recipe_for(data_name, network), images=data.images)
+    task = Task(name, data, build, recipe_for(data_name, network), images=data.images)
+    if data_name == "image-folder" and isinstance(data, ImageFolderData):
+        return _fitted(task, data)
+    return task
+
+
+def _fitted(task: Task, data: ImageFolderData) -> Task:
+    """The task with what its images suggest: any folder may have few of them, and small ones."""
+    splits = data.splits
+    batch = min(task.recipe.batch_size, max(1, len(splits.train) // _BATCHES))
+    about = (
+        f"{data.num_classes} classes, {len(splits.train):,} images to train with, "
+        f"{len(splits.validation):,} for validation and {len(splits.test):,} for the test. "
+        f"Unless you say otherwise: images of {data.image_size} pixels (--set data.image_size=N), "
+        f"{batch} in a batch (--batch-size N)."
+    )
+    return replace(task, recipe=task.recipe.changed(batch_size=batch), about=about)
 
 
 def outline_task(name: str, *_args: object, **_options: object) -> Task:

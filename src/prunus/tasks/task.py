@@ -40,6 +40,8 @@ class Task:
     images: Images | None = None
     """How an image becomes the network's input, and what its classes are called: a deployed file
     knows it, so that it can be given JPEGs."""
+    about: str = ""
+    """What a person should know who starts a run: what was found in the data, and what follows."""
 
     def __post_init__(self) -> None:
         names = [metric.info.name for metric in self.metrics]

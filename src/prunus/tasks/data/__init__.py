@@ -11,7 +11,7 @@ from prunus.tasks.data.digits import digits
 from prunus.tasks.data.download import download
 from prunus.tasks.data.errors import DamagedDataError, DataError, MissingDataError
 from prunus.tasks.data.idx import fashion_mnist, mnist
-from prunus.tasks.data.image_folder import ImageBatches, ImageFolderData, image_folder
+from prunus.tasks.data.image_folder import ImageBatches, ImageFolderData, image_folder, imagenet
 from prunus.tasks.data.protocol import Data, EpochPlan, ImageData, Loader, LoaderOptions
 from prunus.tasks.data.sources import SOURCES
 from prunus.tasks.data.splits import DataOptions, SplitName
@@ -48,7 +48,7 @@ DATA_SETS: dict[str, Callable[[Path, DataOptions], ImageData]] = {
     "digits": lambda _, options: digits(options),
     "fashion-mnist": fashion_mnist,
     "image-folder": image_folder,
-    "imagenet": lambda root, options: image_folder(root / "imagenet", options),
+    "imagenet": lambda root, options: imagenet(root / "imagenet", options),
     "mnist": mnist,
 }
 """Sets of labelled images by name. `image-folder` is the tree at the data root itself; the others

@@ -20,6 +20,7 @@ from prunus.tasks.data.image_transforms import (
     evaluation_view,
     read_image,
     require_pillow,
+    shorter_side,
     training_view,
 )
 from prunus.tasks.data.image_tree import ImageList, ImageSplits, read_tree
@@ -31,6 +32,11 @@ from prunus_runtime.images import Images
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 _IMAGE_SIZE = 224
+"""ImageNet's habit, and the largest size that is chosen by the images."""
+_SIZE_STEP = 32
+"""What networks halve their images by, in all."""
+_LOOKED_AT = 50
+"""Images, to choose a size by."""
 _WORKER_TIMEOUT = 300
 """After so many seconds without a batch, workers count as stuck."""
 _LONGEST_TEMPORARY_FOLDER = 75
@@ -44,6 +50,8 @@ class ImageFolderData:
     splits: ImageSplits
     image_size: int
     channels: int = 3
+    size_chosen: bool = False
+    """Whether the size follows from the images, because nobody gave one."""
 
     @property
     def num_classes(self) -> int:
@@ -59,7 +67,8 @@ class ImageFolderData:
     @property
     def fingerprint(self) -> str:
         """That of the tree, because any tree can be at the data root."""
-        return self.splits.fingerprint()
+        size = f"-{self.image_size}" if self.size_chosen and self.image_size != _IMAGE_SIZE else ""
+        return self.splits.fingerprint() + size
 
     def training(self, options: LoaderOptions, *, seed: int) -> "ImageBatches":
         """Shuffled batches of random parts of the training images, mirrored at random."""
@@ -71,9 +80,32 @@ class ImageFolderData:
 
 
 def image_folder(folder: Path, options: DataOptions) -> ImageFolderData:
-    """The data in a tree of class folders; see `read_tree` for the layouts."""
+    """The data in a tree of class folders; see `read_tree` for the layouts.
+
+    Unless the options say otherwise, the network sees images about as large as the files are, but
+    no larger than those of ImageNet.
+    """
+    require_pillow()
+    splits = read_tree(folder, options)
+    if options.image_size is not None:
+        return ImageFolderData(splits, options.image_size)
+    return ImageFolderData(splits, _usual_size(splits.train), size_chosen=True)
+
+
+def imagenet(folder: Path, options: DataOptions) -> ImageFolderData:
+    """ImageNet, or a tree like it, in its usual size."""
     require_pillow()
     return ImageFolderData(read_tree(folder, options), options.image_size or _IMAGE_SIZE)
+
+
+def _usual_size(images: ImageList) -> int:
+    """The shorter side of the image in the middle of some, down to a multiple of 32."""
+    numbers = range(0, len(images), -(-len(images) // _LOOKED_AT))
+    sides = sorted(filter(None, (shorter_side(images.path(number)) for number in numbers)))
+    if not sides:
+        return _IMAGE_SIZE
+    side = sides[len(sides) // 2] // _SIZE_STEP * _SIZE_STEP
+    return max(_SIZE_STEP, min(_IMAGE_SIZE, side))
 
 
 def _check_temporary_folder() -> None:

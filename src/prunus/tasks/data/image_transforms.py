@@ -48,6 +48,17 @@ def read_image(path: Path) -> "Image":
         ) from error
 
 
+def shorter_side(path: Path) -> int | None:
+    """Of an image, in pixels, without decoding it; None if it is damaged, which training tells."""
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            return min(image.size)
+    except Exception:  # decoders of damaged files raise anything
+        return None
+
+
 def training_view(image: "Image", size: int, random: Random) -> Tensor:
     """A random part of the image, resized to `size` and mirrored half of the time (uint8, CHW)."""
     left, top, width, height = random_box(image.width, image.height, random)
