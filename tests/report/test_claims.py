@@ -77,9 +77,22 @@ def test_a_lead_needs_a_paired_difference_that_excludes_zero():
     assert strong == [[False, True, False], [False, False, False]]
     assert str(table).splitlines()[1].split()[1] == "*92.00±4.97"
     assert details(report)[0] == (
-        "With equally many weights, cs leads all others at 10 %; gmp is behind another at 10 %; "
-        "the rest is within the error."
+        "With equally many weights, cs leads all others at 10 %; the rest is within the error."
     )
+
+
+def test_who_is_behind_where_nobody_leads():
+    report, found = entries(
+        row("cs", 0.1, 0.1, (0.90, 0.92, 0.94)),
+        row("imp", 0.1, 0.1, (0.90, 0.921, 0.939)),
+        row("mp", 0.1, 0.1, (0.80, 0.82, 0.84)),
+    )
+    assert [n for n, e in found[0.1].items() if e.behind] == ["mp"]
+    assert details(report)[0] == (
+        "With equally many weights, mp is behind another at 10 %; the rest is within the error."
+    )
+    report, _ = entries(row("cs", 0.1, 0.1, (0.9, 0.9, 0.9)), row("mp", 0.1, 0.1, (0.8, 1, 0.9)))
+    assert "With equally many weights, no method leads another." in details(report)
 
 
 def test_too_dense_and_too_sparse_are_marked_and_do_not_compete():
@@ -110,8 +123,8 @@ def test_findings_name_who_matches_and_who_does_not():
             *seeds("mp", 0.3, (0.9, 0.91, 0.92)), *seeds("l0", 0.3, (0.5, 0.5, 0.5))]  # fmt: skip
     (report,) = comparisons(made)
     assert finding(report) == (
-        "cs and imp match the dense network (91.00±2.48 %) with 10.00% of the weights; mp needs "
-        "30.00%, l0 was not shown to."
+        "cs and imp match the dense network (91.00±2.48 %) with 10.00 % of the weights; mp needs "
+        "30.00 %, l0 was not shown to."
     )
     first = details(report)[0]
     assert first.startswith("Picked on validation data; on test data ")
@@ -163,7 +176,7 @@ def test_tables_show_the_metric_and_its_unit():
                             "against dense", "epochs", "matching"]  # fmt: skip
     assert [row[-1] for row in table.rows] == ["", "yes", "yes", "no", "no", "no"]
     assert finding(report) == (
-        "cs matches the dense network (1.5000±0.0000 nats) with 30.00% of the weights."
+        "cs matches the dense network (1.5000±0.0000 nats) with 30.00 % of the weights."
     )
     assert "above -0.5 %." in " ".join(notes(report))
 

@@ -1,5 +1,6 @@
 """The page in a real browser: Debian's chromium, without a window."""
 
+import re
 import shutil
 
 import pytest
@@ -119,6 +120,42 @@ def test_keyboard_alone(visit):
     page.locator("summary", has_text="All points").press("Enter")
     page.get_by_role("button", name="Open imp, round 1").press("Enter")
     page.locator("dialog[open]").wait_for()
+
+
+def test_the_legend_hides_a_curve_and_shows_it_again(visit):
+    page = visit()
+    lines = page.locator("#chart-0 g.mark-line path")
+    name = page.locator("#chart-0 .role-legend-label text", has_text=re.compile("^imp$"))
+
+    def wait_for(hidden):
+        page.wait_for_function(
+            f"""document.querySelectorAll("#chart-0 g.mark-line path[opacity='0']").length
+                === {hidden}"""
+        )
+
+    assert lines.count() > 2
+    for hidden in (1, 0):
+        name.click(force=True)
+        wait_for(hidden)
+
+
+def test_tables_are_sorted_by_the_head_of_a_column(visit):
+    page = visit()
+    page.locator("summary", has_text="Raw values").click()
+    table = page.locator("details", has_text="Raw values").locator("table")
+
+    def column(number):
+        return [row.split("\t")[number] for row in table.inner_text().splitlines()[1:]]
+
+    head = table.get_by_role("button", name="test", exact=True)
+    head.click()
+    values = [float(text) for text in column(8)]
+    assert values == sorted(values) and len(values) > 10
+    head.press("Enter")
+    assert [float(text) for text in column(8)] == sorted(values, reverse=True)
+    table.get_by_role("button", name="settings", exact=True).click()
+    words = column(2)
+    assert "" in words and words == sorted(filter(None, words)) + [""] * words.count("")
 
 
 def test_what_files_say_stays_text(visit, tmp_path):

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 
 import numpy as np
 import PIL.Image
@@ -17,7 +18,6 @@ import torch
 from prunus import PrunusWarning, SettingError
 from prunus.cli import app
 from prunus.report import panel
-from prunus.report.charts import metric_against_density, series_order
 from prunus.report.export import latex_escape, write_csv, write_latex, write_parquet
 from prunus.report.file import read_report, write_report
 from prunus.report.model import comparisons
@@ -32,7 +32,8 @@ from prunus.report.panel import (
     shrunk,
 )
 from prunus.report.records import read_runs
-from prunus.report.tables import points_table, selection_table
+from prunus.report.tables import checklist, points_table, raw_table, selection_table
+from prunus.runs.origin import Origin
 from prunus.tasks.metrics import ACCURACY
 from support.made_runs import NATS, Runs
 
@@ -175,16 +176,25 @@ def test_only_dense_runs_have_a_table(runs):
     assert "90.00" in page and 'id="chart-0"' not in page.split("<script")[0]
 
 
-def test_chart_has_every_layer_of_the_papers_figure(folder):
-    (report,) = reports_of(folder)
-    chart = metric_against_density(report, series_order([report])).to_dict()
-    text = json.dumps(chart)
-    assert "cs: single runs" in text and "imp: single runs" not in text
-    colour = next(x["encoding"]["color"] for x in chart["layer"] if "color" in x["encoding"])
-    assert colour["scale"]["domain"] == [
-        "cs", "imp", "cs: single runs", "dense network: 90.40±1.27 %",
-    ]  # fmt: skip
-    assert colour["scale"]["range"] == ["#009e73", "#0072b2", "#b565a0", "#7a808c"]
+def test_the_page_begins_with_the_finding_and_ends_with_how_it_was_found(folder):
+    data = read_runs(folder)
+    page = report_page("runs", data, comparisons(data.records))
+    first = re.search(r"<p[^>]*>(.*?)</p>", page)[1]
+    assert first == (
+        "cs matches the dense network (90.40±1.27 %) with 4.35 % of the weights; imp needs 51.20 %."
+    )
+    assert "not at 0" in page and "at most 0.5 points worse" in page
+    facts = dict(checklist(data, comparisons(data.records)))
+    assert facts["hardware"] == "not recorded" and facts["settings tried"] == "cs 2, imp 1"
+    assert facts["seeds"] == "0, 1" and facts["chosen by"] == "accuracy on validation data"
+    origin = Origin(prunus="1", commit="abc", torch="2.0", processor="P", cores=2, seconds=1800)
+    made = [replace(r, runs={r.folder.name: origin}) for r in data.records]
+    facts = dict(checklist(replace(data, records=made), comparisons(made)))
+    assert facts["hardware"] == "P, 2 cores, torch 2.0" and facts["code"] == "abc"
+    assert facts["time"] == "4.00 hours in 8 runs", "two dense networks and six searches"
+    raw = raw_table(comparisons(data.records))
+    assert len(raw.rows) == len(data.records)
+    assert raw.rows[0][1:] == ["dense", "", "training", "0", "100.00", "trained", "89.30", "90.30"]
 
 
 def test_exports(folder, tmp_path):
@@ -224,7 +234,7 @@ def test_page_and_plot_of_a_loss(tmp_path):
     data = read_runs(runs.root)
     (report,) = comparisons(data.records)
     page = report_page("runs", data, [report])
-    assert "Down is better" in page and "Below the dashed line" in page
+    assert "Down is better" in page and "at most 0.5 % worse" in page
     assert "loss (nats)" in page and "accuracy" not in page.split("<script")[0]
     content = page_data([report])
     assert content["metrics"][0]["name"] == "loss"

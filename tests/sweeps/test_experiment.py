@@ -79,7 +79,7 @@ def test_scales_are_merged_over_the_experiment():
                 "smoke": {
                     "seeds": [7],
                     "settings": {"recipe": {"epochs": 2}},
-                    "rows": {"cs": {"grid": {"method.mask_init": [0]}}},
+                    "rows": {"cs": {"grid": {"method.mask_init": [0]}, "then": "retrain"}},
                 }
             },
         }
@@ -88,6 +88,7 @@ def test_scales_are_merged_over_the_experiment():
     assert smoke.settings == {"recipe": {"epochs": 2, "lr": 0.1}}
     assert smoke.seeds == (7,) and smoke.tasks == experiment.tasks
     assert smoke.rows[0].grid == {"method.mask_init": [0], "rounds": [5]}
+    assert len(smoke.rows[0].then) == 1
     assert experiment.at_scale(None) is experiment
     with pytest.raises(SettingError, match=r"no scale named 'smok'. Did you mean 'smoke'"):
         experiment.at_scale("smok")

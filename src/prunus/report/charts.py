@@ -8,58 +8,56 @@ from typing import Any, Literal
 
 import altair as alt
 
-from prunus.report.model import Comparison, Point
+from prunus.report.model import Comparison, Point, Series
 from prunus.report.parameters import as_text
-from prunus.report.tables import KEPT, scaled, spread
+from prunus.report.select import sparsest_matching
+from prunus.report.tables import KEPT, number, scaled, spread
 from prunus.tasks.metrics import MetricInfo
 
-# Okabe and Ito's, told apart with any kind of colour vision, then darker ones of Paul Tol's. The
-# numbers of colours, shapes and dashes have no common factor, so that many series differ in at
-# least one of them.
-_COLOURS = ["#009e73", "#0072b2", "#d55e00", "#e69f00", "#56b4e9"]
-_COLOURS += ["#332288", "#999933", "#882255", "#661100"]
+_OF_METHODS = {
+    "cs": "#8e4fb5", "seq-cs": "#b07cc6", "imp": "#0072b2", "imp-c": "#56b4e9", "gmp": "#009e73",
+    "mp": "#999933", "str": "#d55e00", "dnw": "#e69f00", "netslim": "#882255", "l0": "#cc6677",
+    "amc": "#661100", "iss": "#117733", "rigl": "#332288", "random": "#8c6d46",
+}  # fmt: skip
+"""The colour of a method in every plot."""
+_OTHERS = ["#44aa99", "#aa4499", "#6b6b1f", "#1f5f6b"]
+# Their numbers have no common factor, so that rows of one method differ in at least one of them.
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
 _DASHES = [[1, 0], [8, 3], [2, 2], [8, 3, 2, 3]]
-_PURPLE = "#b565a0"
 _GREY = "#7a808c"
 _BAR = "M-1,-0.15H1V0.15H-1Z"  # a line, as a shape that is filled like the others
+_SPAN = 10
+"""The vertical axis spans at least so many margins, lest it make noise look large."""
 
 Width = int | Literal["container"]
 
 
 def metric_against_density(
-    comparison: Comparison, order: Sequence[str], width: Width = 640
+    comparison: Comparison, order: Sequence[Series], width: Width = 640
 ) -> alt.LayerChart:
     """The metric against the density, for all series of a task; the dense network as a line.
 
-    `order` has the names of the series of all tasks: the same method looks the same on each. Points
-    of the data carry their number among `comparison.points` as `point`.
+    `order` has the series of all tasks: the same method looks the same on each. Points of the data
+    carry their number among `comparison.points` as `point`. A click in the legend hides a series.
     """
     metric, dense = comparison.metric, comparison.dense
-    rows = [_row(number, point) for number, point in enumerate(comparison.points)]
+    first = {id(point): _win(point) for point in sparsest_matching(comparison)}
+    rows = [_row(i, point, first.get(id(point))) for i, point in enumerate(comparison.points)]
     rows = [row for row in rows if row["density"] > 0]  # the axis is logarithmic
-    single = [{**r, "method": _single(r["method"])} for r in rows if r["single"]]
-    singles = list(dict.fromkeys(row["method"] for row in single))
-    names = [name for name in order if any(row["method"] == name for row in rows)]
-    domain = [*names, *singles]
-    look = {name: i for i, name in enumerate(order)}
-    methods = {row["method"]: row["of"] for row in rows}
-    colours = [_COLOURS[look[n] % len(_COLOURS)] for n in names]
-    shapes = [_SHAPES[look[n] % len(_SHAPES)] for n in names]
-    dashes = [_DASHES[look[n] % len(_DASHES)] for n in names]
-    for name in names:
-        if _single(name) in singles:
-            colours.append(_PURPLE if methods[name] == "cs" else colours[names.index(name)])
-            shapes.append(shapes[names.index(name)])
-            dashes.append([1, 0])
+    single = [{**row, "method": _single(row["method"])} for row in rows if row["single"]]
+    looks = _looks(rows, single, order)
     if dense is not None:
-        domain.append(f"dense network: {_with_unit(metric, spread(metric, dense))}")
-        colours.append(_GREY)
-        shapes.append(_BAR)
-        dashes.append([6, 4])
+        whole = f"dense network: {_with_unit(metric, spread(metric, dense))}"
+        looks[whole] = (_GREY, _BAR, [6, 4])
+    shown = alt.selection_point(
+        fields=["method"], bind="legend", toggle="true", value=[{"method": n} for n in looks]
+    )
 
-    def scale(values: Sequence[Any]) -> alt.Scale:
-        return alt.Scale(domain=domain, range=list(values))
+    def scale(which: int) -> alt.Scale:
+        return alt.Scale(domain=list(looks), range=[look[which] for look in looks.values()])
+
+    def hideable(opacity: float) -> Any:
+        return alt.condition(shown, alt.value(opacity), alt.value(0))
 
     legend = alt.Legend(
         orient="top", title=None, columns=4, labelLimit=300, symbolOpacity=1, symbolStrokeWidth=0
@@ -72,28 +70,45 @@ def metric_against_density(
             values=[m * 10.0**e for e in range(-3, 2) for m in (1, 2, 5)] + [100.0], format="~g"
         ),
     )
-    y = alt.Y("value:Q", title=axis_title(metric), scale=alt.Scale(zero=False))
-    colour = alt.Color("method:N", scale=scale(colours), legend=legend)
-    shape = alt.Shape("method:N", scale=scale(shapes), legend=legend)
-    dash = alt.StrokeDash("method:N", scale=scale(dashes), legend=legend)
+    limits = alt.Scale(domain=y_limits(comparison), zero=False, nice=False)
+    y = alt.Y("value:Q", title=axis_title(metric), scale=limits)
+    colour = alt.Color("method:N", scale=scale(0), legend=legend)
+    shape = alt.Shape("method:N", scale=scale(1), legend=legend)
+    dash = alt.StrokeDash("method:N", scale=scale(2), legend=legend)
     curve = alt.Chart(_data([r for r in rows if r["curve"]])).encode(x=x, color=colour)
     runs = alt.Chart(_data(single)).encode(x=x, y=y, color=colour)
     layers: list[Any] = []
+    if dense is not None:
+        layers += _dense_layers(comparison, whole, y, colour, dash, hideable(1))
     if single:
         layers += [
-            runs.mark_line(strokeWidth=1, aria=False).encode(detail="run:N", order="step:Q"),
-            runs.mark_point(size=22, filled=True, aria=False).encode(shape=shape),
+            runs.mark_line(strokeWidth=1, aria=False).encode(
+                detail="run:N", order="step:Q", opacity=hideable(0.5)
+            ),
+            runs.mark_point(size=22, filled=True, aria=False).encode(
+                shape=shape, opacity=hideable(0.5)
+            ),
         ]
     layers += [
-        curve.mark_rule(strokeWidth=1.5, aria=False).encode(y=alt.Y("low:Q"), y2="high:Q"),
-        curve.mark_line(strokeWidth=2.5, aria=False).encode(y=y, order="order:Q", strokeDash=dash),
-        curve.mark_point(size=80, filled=True, opacity=1, aria=False).encode(y=y, shape=shape),
+        curve.mark_rule(strokeWidth=1.5, aria=False).encode(
+            y=alt.Y("low:Q"), y2="high:Q", opacity=hideable(1)
+        ),
+        curve.mark_line(strokeWidth=2.5, aria=False).encode(
+            y=y, order="order:Q", strokeDash=dash, opacity=hideable(1)
+        ),
+        curve.mark_point(size=80, filled=True, aria=False)
+        .encode(y=y, shape=shape, opacity=hideable(1))
+        .add_params(shown),
     ]
-    if dense is not None:
-        line = alt.Chart(_data([{"value": scaled(metric, dense.mean), "method": domain[-1]}]))
-        layers.append(
-            line.mark_rule(strokeWidth=2, aria=False).encode(y=y, color=colour, strokeDash=dash)
-        )
+    winners = [row for row in rows if row["winner"]]
+    if winners:
+        ring = alt.Chart(_data(winners)).encode(x=x, y=y)
+        layers += [
+            ring.mark_point(size=320, strokeWidth=2.5, color=_GREY, aria=False),
+            ring.mark_text(
+                align="left", dx=14, dy=22, fontSize=13, fontWeight="bold", color=_GREY, aria=False
+            ).encode(text="winner:N"),
+        ]
     # Unseen and large, so that a finger hits them; their outline is seen when the keyboard does.
     layers.append(
         alt.Chart(_data(rows))
@@ -112,14 +127,70 @@ def metric_against_density(
             ],
         )
     )
-    chart: alt.LayerChart = _readable(alt.layer(*layers).properties(width=width, height=380))
+    picture = alt.layer(*layers).properties(width=width, height=380)
+    chart: alt.LayerChart = _readable(picture)
     return chart
 
 
-def series_order(comparisons: Sequence[Comparison]) -> list[str]:
-    """The names of all series of all tasks, CS first: the others are compared with it."""
+def _dense_layers(
+    comparison: Comparison, name: str, y: alt.Y, colour: Any, dash: Any, opacity: Any
+) -> list[Any]:
+    """The dense network as a line, over a band of what still counts as matching."""
+    metric, dense = comparison.metric, comparison.dense
+    assert dense is not None
+    least = scaled(metric, metric.within(dense.mean, comparison.margin))
+    row = {"value": scaled(metric, dense.mean), "least": least, "method": name}
+    base = alt.Chart(_data([row]))
+    return [
+        base.mark_rect(color=_GREY, opacity=0.15, aria=False).encode(y=y, y2="least:Q"),
+        base.mark_rule(strokeWidth=2, aria=False).encode(
+            y=y, color=colour, strokeDash=dash, opacity=opacity
+        ),
+    ]
+
+
+def y_limits(comparison: Comparison) -> list[float]:
+    """From the lowest to the highest end of an error bar, but never a few margins only."""
+    metric = comparison.metric
+    found = [p.value.estimate for p in comparison.points]
+    found += [comparison.dense.estimate] if comparison.dense else []
+    ends = [end for e in found for end in (e.mean, e.low, e.high) if isfinite(end)]
+    low, high = scaled(metric, min(ends)), scaled(metric, max(ends))
+    room = 0.04 * (high - low)
+    middle = metric.within((min(ends) + max(ends)) / 2, _SPAN / 2 * comparison.margin)
+    half = abs(scaled(metric, middle) - (low + high) / 2)
+    low, high = min(low - room, (low + high) / 2 - half), max(high + room, (low + high) / 2 + half)
+    return [max(low, 0.0), min(high, 100.0)] if metric.unit == "%" else [low, high]
+
+
+def _looks(
+    rows: Sequence[dict[str, Any]], single: Sequence[dict[str, Any]], order: Sequence[Series]
+) -> dict[str, tuple[str, str, list[int]]]:
+    """Colour, shape and dashes of what the legend names."""
+    strange = [s.method or "" for s in order if _colour_name(s) not in _OF_METHODS]
+    own = {name: i for i, name in enumerate(dict.fromkeys(strange))}
+    looks: dict[str, tuple[str, str, list[int]]] = {}
+    for i, series in enumerate({s.name: s for s in order}.values()):
+        if any(row["method"] == series.name for row in rows):
+            other = _OTHERS[own.get(series.method or "", 0) % len(_OTHERS)]
+            colour = _OF_METHODS.get(_colour_name(series), other)
+            looks[series.name] = (colour, _SHAPES[i % len(_SHAPES)], _DASHES[i % len(_DASHES)])
+    singles = {row["method"] for row in single}
+    for name, (colour, shape, _) in list(looks.items()):
+        if _single(name) in singles:
+            looks[_single(name)] = (colour, shape, [1, 0])
+    return looks
+
+
+def _colour_name(series: Series) -> str:
+    """A control has the colour of random masks, whatever made its densities."""
+    return "random" if series.records[0].control else series.method or ""
+
+
+def series_order(comparisons: Sequence[Comparison]) -> list[Series]:
+    """The series of all tasks, CS first: the others are compared with it."""
     series = [series for comparison in comparisons for series in comparison.series]
-    return list(dict.fromkeys(s.name for s in sorted(series, key=lambda s: s.method != "cs")))
+    return sorted(series, key=lambda s: s.method != "cs" or bool(s.records[0].control))
 
 
 def axis_title(metric: MetricInfo, name: str | None = None) -> str:
@@ -139,7 +210,9 @@ def curve_chart(field: str, title: str) -> dict[str, Any]:
                 "part:N",
                 title=None,
                 legend=alt.Legend(orient="top"),
-                scale=alt.Scale(domain=["search", "re-training"], range=[_PURPLE, _COLOURS[0]]),
+                scale=alt.Scale(
+                    domain=["search", "re-training"], range=[_OF_METHODS["cs"], _OF_METHODS["imp"]]
+                ),
             ),
             detail="stage:N",
             tooltip=["part:N", "stage:N", alt.Tooltip("at:Q", title="epoch"), f"{field}:Q"],
@@ -152,7 +225,7 @@ def density_chart(title: str) -> dict[str, Any]:
     """Horizontal bars, of `rows` with `name` and `kept`; the page knows how high it becomes."""
     chart = (
         alt.Chart(alt.NamedData("rows"), width="container")
-        .mark_bar(color=_COLOURS[0])
+        .mark_bar(color=_OF_METHODS["cs"])
         .encode(
             y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=160)),
             x=alt.X("kept:Q", title=title),
@@ -174,7 +247,7 @@ def _readable(chart: Any) -> Any:
     )
 
 
-def _row(number: int, point: Point) -> dict[str, Any]:
+def _row(number: int, point: Point, winner: str | None) -> dict[str, Any]:
     series, metric = point.series, point.series.metric
     found = point.value.estimate
     ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
@@ -187,7 +260,7 @@ def _row(number: int, point: Point) -> dict[str, Any]:
     return {
         "point": number,
         "method": series.name,
-        "of": series.method or "",
+        "winner": winner,
         "density": density,
         "value": scaled(metric, found.mean),
         "low": low,
@@ -204,6 +277,10 @@ def _row(number: int, point: Point) -> dict[str, Any]:
         "single": not point.single_curve and point.has_rounds,
         "text": f"{series.name} {settings}, {point.stage}: keeps {kept} %, reaches {reaches}",
     }
+
+
+def _win(point: Point) -> str:
+    return f"{point.series.name} matches with {number(KEPT, point.density.mean)} %"
 
 
 def _with_unit(metric: MetricInfo, text: str) -> str:

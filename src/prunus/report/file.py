@@ -43,6 +43,7 @@ class Subnetwork(Schema):
     measured: dict[Measure, StageResult]
     metrics: tuple[MetricInfo, ...] = (ACCURACY,)
     retraining: str | None = None
+    control: str | None = None
     layers: dict[str, float] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     conditions: dict[str, Any] = Field(default_factory=dict)

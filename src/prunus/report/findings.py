@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prunus.report.model import Comparison, Point
-from prunus.report.select import NEAR, at_equal_density, matching
-from prunus.report.tables import KEPT, margin_text, signed, spread
+from prunus.report.select import at_equal_density, matching, sparsest_matching
+from prunus.report.tables import KEPT, margin_text, number, signed, spread
 from prunus.tasks.metrics import MetricInfo
 
 
@@ -21,9 +21,9 @@ def finding(comparison: Comparison) -> str:
     if not known:
         return f"No subnetwork was shown to match {whole} within {margin_text(comparison)}."
     least = known[0][0].density.mean
-    first = [name for point, name in known if point.density.mean <= (1 + NEAR) * least]
+    first = [point.series.name for point in sparsest_matching(comparison)]
     later = [
-        f"{name} needs {KEPT.text(point.density.mean)}"
+        f"{name} needs {number(KEPT, point.density.mean)} %"
         for point, name in known
         if name not in first
     ]
@@ -31,7 +31,7 @@ def finding(comparison: Comparison) -> str:
     if never:
         later.append(f"{_listed(never, 'or')} {'was' if len(never) == 1 else 'were'} not shown to")
     verb = "matches" if len(first) == 1 else "match"
-    text = f"{_listed(first)} {verb} {whole} with {KEPT.text(least)} of the weights"
+    text = f"{_listed(first)} {verb} {whole} with {number(KEPT, least)} % of the weights"
     return f"{text}; {', '.join(later)}." if later else f"{text}."
 
 
@@ -86,24 +86,21 @@ def _difference(comparison: Comparison, point: Point) -> str:
 
 
 def _leads(comparison: Comparison) -> str:
-    """Who is ahead of all others with as many weights, and who is behind another."""
-    ahead: dict[str, list[str]] = {}
-    behind: dict[str, list[str]] = {}
-    pairs = 0
+    """Who is ahead of all others with as many weights; else, who is behind another."""
+    claims: dict[str, list[str]] = {}
+    open_ = False
     for target, entries in at_equal_density(comparison).items():
         competing = {name: entry for name, entry in entries.items() if entry.competes}
-        pairs += len(competing) > 1
-        for name, entry in competing.items():
-            if entry.leads:
-                ahead.setdefault(name, []).append(f"{100 * target:.3g} %")
-            elif entry.behind:
-                behind.setdefault(name, []).append(f"{100 * target:.3g} %")
-    if not pairs:
-        return ""
-    claims = [f"{name} leads all others at {_listed(targets)}" for name, targets in ahead.items()]
-    claims = claims or ["no method leads all others"]
-    claims += [f"{name} is behind another at {_listed(t)}" for name, t in behind.items()]
-    return f"With equally many weights, {'; '.join(claims)}; the rest is within the error."
+        leaders = [name for name, entry in competing.items() if entry.leads]
+        behind = [name for name, entry in competing.items() if entry.behind and not leaders]
+        for name in leaders + behind:
+            what = "leads all others" if leaders else "is behind another"
+            claims.setdefault(f"{name} {what}", []).append(f"{100 * target:.3g} %")
+        open_ |= len(competing) > 1 and not leaders
+    said = [f"{claim} at {_listed(targets)}" for claim, targets in claims.items()]
+    if open_:
+        said.append("the rest is within the error" if said else "no method leads another")
+    return f"With equally many weights, {'; '.join(said)}." if said else ""
 
 
 def _with_unit(metric: MetricInfo, text: str) -> str:

@@ -17,7 +17,9 @@ from prunus.report.charts import (
     density_chart,
     metric_against_density,
     series_order,
+    y_limits,
 )
+from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, Point
 from prunus.report.panel import curves, describe, picture_urls
 from prunus.report.parameters import as_text
@@ -25,9 +27,13 @@ from prunus.report.records import Record, ReportData
 from prunus.report.tables import (
     Strong,
     Table,
+    checklist,
     cost_table,
+    density_table,
+    margin_text,
     ordered_points,
     points_table,
+    raw_table,
     selection_table,
 )
 from prunus.version import __version__
@@ -72,9 +78,13 @@ def report_page(
 </head>
 <body>
 <header><h1>{html.escape(name)}</h1>
-{_introduction(data)}{reload if live else ""}</header>
+{_findings(comparisons)}{_introduction(data)}{reload if live else ""}</header>
 <main>
 {sections}
+<section><h2>How it was measured</h2>
+{_checklist(data, comparisons)}
+<details><summary>Raw values of every run</summary>
+{table_html(raw_table(comparisons))}</details></section>
 </main>
 <footer>Made by prunus {html.escape(__version__)} report.</footer>
 {(web / "panel.html").read_text()}
@@ -138,6 +148,23 @@ def page_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
+def _findings(comparisons: Sequence[Comparison]) -> str:
+    """What was found, before anything else: a sentence for each task."""
+    several = len(comparisons) > 1
+    return "".join(
+        f'<p class="finding">{html.escape(f"{c.title}: " if several else "")}'
+        f"{html.escape(finding(c))}</p>\n"
+        for c in comparisons
+        if c.series
+    )
+
+
+def _checklist(data: ReportData, comparisons: Sequence[Comparison]) -> str:
+    facts = checklist(data, comparisons)
+    lines = (f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in facts)
+    return f"<dl>{''.join(lines)}</dl>"
+
+
 def _introduction(data: ReportData) -> str:
     states = "".join(f"<p>{html.escape(sweep.state)}</p>\n" for sweep in data.sweeps)
     failed = "".join(
@@ -149,26 +176,26 @@ def _introduction(data: ReportData) -> str:
     )
     return (
         f"<p>{data.runs} runs, {len(data.records)} networks. Values are on test data, with "
-        "the binary mask; ± is the 95 % interval. Choose a point, with the pointer "
-        "or with Tab, arrows and Enter, to look into its ticket.</p>\n" + states + failed
+        "the binary mask; ± is the 95 % interval. Choose a point, with the pointer or with Tab, "
+        "arrows and Enter, to look into its ticket; a name above the plot, to hide its curve; the "
+        "head of a column, to sort by it.</p>\n" + states + failed
     )
 
 
 def _section(number: int, comparison: Comparison) -> str:
     title, name = html.escape(comparison.title), html.escape(comparison.metric.name)
-    up, above = ("Up", "Above") if comparison.metric.higher_is_better else ("Down", "Below")
-    caption = (
-        f"{up} is better, left is smaller. {above} the dashed line, the small network inside is at "
-        "least as good as the whole. Thin lines are single runs from round to round, and the thick "
-        "curve connects their last rounds."
-    )
     if not comparison.series:
         return f"<section><h2>{title}</h2>\n{table_html(selection_table(comparison))}</section>"
+    says = "".join(f"<p>{html.escape(text)}</p>\n" for text in details(comparison))
+    equal = density_table(comparison)
+    beside = f"<h3>With equally many weights</h3>\n{table_html(equal)}" if equal.rows else ""
     return f"""<section aria-labelledby="task-{number}">
 <h2 id="task-{number}">{title}</h2>
 <figure><div class="chart" id="chart-{number}" role="group"
 aria-label="{name.capitalize()} against density on {title}"></div>
-<figcaption>{caption}</figcaption></figure>
+<figcaption>{html.escape(_caption(comparison))}</figcaption></figure>
+{says}{beside}
+<h3>Picks</h3>
 {table_html(selection_table(comparison))}
 <p>Each rule picks one point of the plot, by its {name} on validation data. Epochs
 are those of the search until then: of all runs one after the other, and with enough parallel
@@ -179,9 +206,30 @@ workers. All subnetworks together:</p>
 </section>"""
 
 
+def _caption(comparison: Comparison) -> str:
+    up = "Up" if comparison.metric.higher_is_better else "Down"
+    text = f"{up} is better, left is smaller. "
+    low = y_limits(comparison)[0]
+    if low > 0:
+        text += f"The vertical axis begins at {low:.3g}, not at 0. "
+    if comparison.dense is not None:
+        text += (
+            "The dashed line is the dense network; what is in the grey band is at most "
+            f"{margin_text(comparison)} worse. "
+        )
+    text += "Bars are 95 % intervals, "
+    text += "the binomial ones of single runs" if comparison.seeds == 1 else "over seeds"
+    if any(point.has_rounds and not point.single_curve for point in comparison.points):
+        text += (
+            ". Thin lines are single runs from round to round, and the thick curve connects their "
+            "last rounds"
+        )
+    return f"{text}."
+
+
 def _points_table(number: int, comparison: Comparison) -> str:
     """The plot as a table; its buttons open the same panels."""
-    table = points_table(comparison)
+    table = points_table(comparison, sizes=True)
     place = {id(point): i for i, point in enumerate(comparison.points)}
     buttons: list[str] = [
         Html(

@@ -93,6 +93,12 @@ class RunFolder:
     source: tuple[Path, str] | None = None
     """Folder and row of the run that it needs, if a sweep says so."""
 
+    @property
+    def key(self) -> str:
+        """Names it in any session of its sweep; outside of one, the folder's name does."""
+        run = self.sweep_run
+        return self.path.name if run is None else run.id.removeprefix(f"{run.row}/")
+
     @cached_property
     def ticket_key(self) -> tuple[str, str]:
         """Folder and file of the ticket it takes; these stay the same when runs are moved."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from prunus.report.parameters import conditions, different, run_parameters
 from prunus.report.read import RunFolder, Sweep, read_folders
+from prunus.runs.origin import Origin, read_origin
 from prunus.runs.results import StageResult
 from prunus.sweeps.experiment import DENSE
 from prunus.tasks.data import SplitName
@@ -43,8 +44,12 @@ class Record:
     ticket: Path | None = None
     retraining: Path | None = None
     """Folder of the run that re-trained it."""
+    control: str | None = None
+    """What the re-training replaced in the ticket, to see what that was worth."""
     layers: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    runs: Mapping[str, Origin | None] = field(default_factory=dict)
+    """The finished runs that it comes from, by their keys in a sweep, and what made each."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """Recipe and data of its last training, and the metric: only what shares them is compared."""
 
@@ -176,6 +181,7 @@ def _record(
         ticket=run.path / stage.ticket if stage.ticket else None,
         layers=stage.layers,
         settings=run.settings,
+        runs={run.key: read_origin(run.path)} if run.results.finished else {},
         conditions={**conditions(run.settings), "metric": run.results.metric.name},
     )
 
@@ -206,6 +212,8 @@ def _retrained(run: RunFolder, origin: Record | None) -> Record:
         measured={**(origin.measured if joins else {}), **own.measured},
         metrics=own.metrics,
         retraining=run.path,
+        control=control,
+        runs={**origin.runs, **own.runs},
         conditions=own.conditions,
     )
 

@@ -40,6 +40,13 @@ def matching(comparison: Comparison, series: Series) -> Point | None:
     return _sparsest([p for p in series.points if comparison.matches(p.judged, dense)])
 
 
+def sparsest_matching(comparison: Comparison) -> list[Point]:
+    """The sparsest that matches, of all series; several if they are equally sparse."""
+    found = [p for series in comparison.series if (p := matching(comparison, series)) is not None]
+    least = min((p.density.mean for p in found), default=0.0)
+    return [p for p in found if p.density.mean <= (1 + NEAR) * least]
+
+
 def best(_: Comparison, series: Series) -> Point | None:
     return max(series.points, key=lambda p: (_goodness(p), -p.density.mean), default=None)
 

@@ -10,7 +10,7 @@ from typing import get_args
 from prunus.report.intervals import Estimate, Measured
 from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
-from prunus.report.records import Measure
+from prunus.report.records import Measure, Record, ReportData
 from prunus.report.select import at_equal_density, cost_of, picks, whole_cost
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
@@ -187,3 +187,61 @@ def ordered_points(comparison: Comparison) -> list[Point]:
     points = comparison.points
     order = list(dict.fromkeys(as_text(point.parameters) for point in points))
     return sorted(points, key=lambda point: order.index(as_text(point.parameters)))
+
+
+# How it was measured: the checklist of Blalock et al. (2020), appendix B
+
+
+def checklist(data: ReportData, comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+    """What a reader needs to judge the numbers, as far as the results hold it."""
+    origins = {key: o for r in data.records for key, o in r.runs.items() if o is not None}
+    made = list(origins.values())
+    code = sorted({o.commit or f"prunus {o.prunus}" for o in made})
+    facts = [
+        ("hardware", "; ".join(sorted({o.machine for o in made})) or "not recorded"),
+        ("code", ", ".join(code) or "not recorded"),
+    ]
+    if made:
+        hours = sum(o.seconds for o in made) / 3600
+        facts.append(("time", f"{hours:.2f} hours in {len(made)} runs"))
+    for comparison in comparisons:
+        prefix = f"{comparison.title}: " if len(comparisons) > 1 else ""
+        facts += [(f"{prefix}{name}", text) for name, text in _protocol(comparison).items() if text]
+    facts.append(("density", "of the weights under the mask; the table of all points also has it "
+                  "of all parameters, and what is left of the multiply-adds"))  # fmt: skip
+    return facts
+
+
+def _protocol(comparison: Comparison) -> dict[str, str]:
+    epochs = {r.settings.get("recipe", {}).get("epochs") for r in comparison.baselines} - {None}
+    samples = {n for p in comparison.points if (n := p.value.samples)}
+    tried = [f"{s.name} {len({p.run for p in s.points})}" for s in comparison.series]
+    seeds = {r.seed for s in comparison.series for r in s.records}
+    judged = comparison.split or "test, for want of validation"
+    return {
+        "seeds": ", ".join(map(str, sorted(seeds))),
+        "test samples": ", ".join(f"{n:,}" for n in sorted(samples)),
+        "epochs of the dense network": ", ".join(map(str, sorted(epochs))),
+        "settings tried": ", ".join(tried),
+        "chosen by": f"{comparison.metric.name} on {judged} data",
+    }
+
+
+def raw_table(comparisons: Sequence[Comparison]) -> Table:
+    """Every value of every seed, dense networks too."""
+    rows = []
+    for comparison in comparisons:
+        dense: list[tuple[str, Record, Measure]] = [
+            ("dense", record, "trained") for record in comparison.baselines
+        ]
+        found = [(s.name, r, s.measure) for s in comparison.series for r in s.records]
+        for name, record, measure in [*dense, *found]:
+            values = [record.value(measure, split) for split in ("validation", "test")]
+            rows.append(
+                [comparison.title, name, as_text(record.parameters), record.stage, str(record.seed),
+                 number(KEPT, record.density), measure,
+                 *("" if v is None else number(comparison.metric, v) for v in values)]
+            )  # fmt: skip
+    header = ["task", "method", "settings", "stage", "seed", heading(KEPT), "measured",
+              "validation", "test"]  # fmt: skip
+    return Table(header, rows, frozenset({0, 1, 2, 3, 6}))

@@ -103,6 +103,7 @@ class RowChange(Schema):
     by_task: dict[str, Settings] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     seeds: Seeds | None = None
+    then: Annotated[tuple[Retraining, ...] | None, BeforeValidator(_retraining)] = None
 
 
 class Scale(Schema):
@@ -177,6 +178,7 @@ def _changed(row: Row, change: RowChange | None) -> Row:
             "by_task": merge(row.by_task, change.by_task),
             "grid": {**row.grid, **change.grid},
             "seeds": change.seeds or row.seeds,
+            "then": row.then if change.then is None else change.then,
         }
     )
 

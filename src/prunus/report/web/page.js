@@ -143,6 +143,33 @@ document.addEventListener("click", (event) => {
   if (point !== undefined) open(Number(task), Number(point));
 });
 
+// Tables are sorted by the numbers at the front of their cells, or else by their words.
+
+const sortKey = (row, column) => {
+  const text = row.cells[column].textContent.trim().replaceAll(",", "");
+  const value = parseFloat(text);
+  return text === "" ? undefined : Number.isNaN(value) ? text : value;
+};
+function compare(a, b) {
+  if (a === undefined || b === undefined) return (a === undefined) - (b === undefined);
+  if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
+  return typeof a === "number" ? -1 : 1;
+}
+for (const head of document.querySelectorAll("main th")) {
+  const button = element("button", head.textContent, {type: "button"});
+  head.replaceChildren(button);
+  button.onclick = () => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const body = head.closest("table").tBodies[0], column = head.cellIndex;
+    const rows = [...body.rows].map((row) => [sortKey(row, column), row]);
+    const empty = (key) => key === undefined;  // stays at the end
+    rows.sort(([a], [b]) => (down && !empty(a) && !empty(b) ? compare(b, a) : compare(a, b)));
+    body.append(...rows.map(([, row]) => row));
+  };
+}
+
 const drawAll = () => Promise.all(data.charts.map((_, number) => draw(number)));
 drawAll().then(() => document.documentElement.setAttribute("data-drawn", ""));
 dark.addEventListener("change", drawAll);
