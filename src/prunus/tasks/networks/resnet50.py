@@ -3,6 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from prunus.tasks.networks.resnet_cifar import make_shortcut
+
 _EXPANSION = 4
 
 
@@ -18,12 +20,7 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
-        self.downsample: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False),
-                nn.BatchNorm2d(outputs),
-            )
+        self.downsample = make_shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))

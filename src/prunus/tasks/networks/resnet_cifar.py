@@ -21,16 +21,19 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False),
-                nn.BatchNorm2d(outputs),
-            )
+        self.shortcut = make_shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+def make_shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """The identity or, where the shape changes, a 1x1 convolution with batch norm."""
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    conv = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
 class CifarResNet(nn.Module):

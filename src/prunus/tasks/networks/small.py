@@ -40,18 +40,19 @@ def digits_convnet(*, num_classes: int, image_size: int, channels: int) -> nn.Mo
     """Four 3x3 convolutions with batch norm and one linear layer, made for 8x8 images."""
     _check_quarter("digits_convnet", image_size)
     return nn.Sequential(
-        *_convolution(channels, 16),
-        *_convolution(16, 32),
+        *convolution(channels, 16),
+        *convolution(16, 32),
         nn.MaxPool2d(2),
-        *_convolution(32, 32),
-        *_convolution(32, 64),
+        *convolution(32, 32),
+        *convolution(32, 64),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(64, num_classes),
     )
 
 
-def _convolution(inputs: int, outputs: int) -> tuple[nn.Module, nn.Module, nn.Module]:
+def convolution(inputs: int, outputs: int) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """A 3x3 convolution with batch norm and ReLU; the size of images stays."""
     conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
     return conv, nn.BatchNorm2d(outputs), nn.ReLU()
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from prunus.tasks.networks.small import convolution
+
 
 class UNet(nn.Module):
     """Two levels down, two up; on the way up each level also gets what it saw on the way down.
@@ -12,11 +14,11 @@ class UNet(nn.Module):
 
     def __init__(self, *, num_classes: int, channels: int, width: int = 16) -> None:
         super().__init__()
-        self.down1 = _convolutions(channels, width)
-        self.down2 = _convolutions(width, 2 * width)
-        self.bottom = _convolutions(2 * width, 2 * width)
-        self.up2 = _convolutions(4 * width, width)
-        self.up1 = _convolutions(2 * width, width)
+        self.down1 = nn.Sequential(*convolution(channels, width))
+        self.down2 = nn.Sequential(*convolution(width, 2 * width))
+        self.bottom = nn.Sequential(*convolution(2 * width, 2 * width))
+        self.up2 = nn.Sequential(*convolution(4 * width, width))
+        self.up1 = nn.Sequential(*convolution(2 * width, width))
         self.head = nn.Conv2d(width, num_classes, 1)
         self.halve = nn.MaxPool2d(2)
         self.enlarge = nn.Upsample(scale_factor=2, mode="nearest")
@@ -29,11 +31,3 @@ class UNet(nn.Module):
         fine = self.up1(torch.cat([self.enlarge(coarse), fine], dim=1))
         logits: Tensor = self.head(fine)
         return logits
-
-
-def _convolutions(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU(),
-    )
