@@ -29,7 +29,7 @@ from prunus.tables import text_table
 Numbers = dict[str, float]
 
 
-def do_nothing(complete: Mapping[str, Any], threads: int) -> RunResults:
+def do_nothing(complete: Mapping[str, Any], threads: int, _: tuple[str, ...]) -> RunResults:
     """A run that is finished at once."""
     settings = COMMANDS["train"].parse(complete)
     label = f"{settings.label} in {threads} threads"

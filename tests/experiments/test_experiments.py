@@ -20,6 +20,7 @@ from prunus.tasks.networks import build_network
 NAMES = experiment_names()
 OF_THE_PAPER = [name for name in NAMES if named_experiment(name).paper]
 SCALES = ("smoke", "cpu", "paper")
+OWN_CODE = [f"experiments.budget_designs:{design}" for design in ("Lagrange", "Quadratic")]
 SIZES = {"num_classes": 10, "image_size": 8, "channels": 1}
 
 
@@ -48,8 +49,9 @@ def test_an_experiment_of_the_paper_expands_at_every_scale(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_THE_PAPER])
-def test_the_others_expand_too(name, monkeypatch):
+def test_the_others_expand_too(name, monkeypatch, trust):
     monkeypatch.chdir(experiments_folder().parent)
+    trust(*OWN_CODE)
     experiment = named_experiment(name)
     assert experiment.name == name and "smoke" in experiment.scales
     full, small = (outline(experiment.at_scale(scale)) for scale in (None, "smoke"))
@@ -63,8 +65,9 @@ def test_the_comparison_has_every_method():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_methods_take_their_settings(name):
+def test_the_methods_take_their_settings(name, trust):
     """On any network: settings that only a method at work can refuse."""
+    trust(*OWN_CODE)
     given = {}
     experiment = named_experiment(name)
     for scale in (None, *experiment.scales):
