@@ -59,8 +59,8 @@ def test_the_others_expand_too(name, monkeypatch, trust):
     assert {run.row for run in small} == {run.row for run in full}
 
 
-def test_the_comparison_has_every_method():
-    runs = outline(named_experiment("comparison"))
+def test_every_method_is_compared_with_a_short_budget():
+    runs = outline(named_experiment("short-budget"))
     assert {run.method for run in runs} - {None} == set(METHODS)
 
 
