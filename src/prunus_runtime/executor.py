@@ -16,7 +16,7 @@ from prunus_runtime.operation import Array
 from prunus_runtime.planner import arena_size, make_program
 
 MOST = 3 * 2**20
-"""Floats of the activations of a chunk of several images, at most: more were slower."""
+"""The most floats that the activations of a chunk of several images may take: more was slower."""
 
 
 class Executor:
@@ -56,8 +56,8 @@ class Executor:
         return y
 
     def cut(self, images: int) -> tuple[int, int]:
-        """How many images a chunk has, and how many to compute in such chunks: large ones, but one
-        for each thread."""
+        """The size of chunks, and how many images to compute in chunks of that size. Chunks are as
+        large as possible while every thread has one."""
         lanes = min(self._vector, _power_of_two(-(-images // self.threads)))
         while lanes > 1 and (-(-images // lanes) < self.threads or self._arena(lanes) > MOST):
             lanes //= 2

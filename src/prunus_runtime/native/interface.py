@@ -177,8 +177,8 @@ class Instruction(NamedTuple):
     channels + channel. `ints`, `floats` and `entries` are where its constants begin.
 
     `option` is the function of ACTIVATION (CLAMP uses `low` and `high`; LEAKY_RELU and ELU use
-    `slope`), for ADD and MULTIPLY whether b has one value for each channel, for SOFTMAX whether the
-    logarithm of it is wanted.
+    `slope`), for ADD and MULTIPLY whether b has one value for each channel, for SOFTMAX whether to
+    take its logarithm.
     """
 
     kernel: int

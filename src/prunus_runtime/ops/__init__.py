@@ -1,9 +1,9 @@
-"""Every kind of operation that a network can have: one file each, or one for a small family.
+"""Every kind of operation that a network can have: a class each, in a file for each family.
 
-A file says all that the runtime and `prunus.deployment` need to know of its kind: its inputs,
+A class says all that the runtime and `prunus.deployment` need to know of its kind: its inputs,
 attributes and tensors, the shape of its output, what it computes, how channels flow through it, and
-how the planner makes instructions for the native core of it. To add a kind, write its file and name
-it here. Its kernel is declared in `native/interface.py` and written in `native/kernels.cpp`; how
+which instructions the native core gets for it. To add a kind, write its class and name it here. Its
+kernel is declared in `native/interface.py` and written in `native/kernels.cpp`; how
 PyTorch spells it is in `prunus/deployment/operators`.
 """
 

@@ -107,7 +107,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Array], tuple[str, ...]]] = {
 
 
 class Softmax(Kind):
-    """Over the channels or the features. Attributes: `log`, whether of it the logarithm."""
+    """Over the channels or the features. Attributes: `log`, whether to take its logarithm."""
 
     name = "softmax"
     attributes = ("log",)

@@ -135,7 +135,8 @@ class WindowPool(Pool):
         for axis in (0, 1):
             low, high = -counted[axis], x[1 + axis] + counted[2 + axis]
             last = (output[axis] - 1) * stride[axis] - padding[axis]
-            # Of windows that begin before `low`, the first tap after it: theirs, and before `high`?
+            # Windows that begin before `low`: is their first tap from `low` on one that they have,
+            # and before `high`?
             start = np.arange(-padding[axis], min(low, last + 1), stride[axis])
             tap = -((start - low) // dilation[axis])
             missed = (tap >= kernel[axis]) | (start + tap * dilation[axis] >= high)

@@ -13,7 +13,7 @@ from prunus_runtime.operation import Shape
 ALIGN = 16
 """Floats in a cache line."""
 MOST_GAPS = 256
-"""Between living values, that a new one is tried in."""
+"""How many gaps between living values are tried for a new one."""
 
 
 @dataclass
