@@ -70,6 +70,7 @@ class Execution:
         """A new network on its device, the same in every process; by default of the run's seed."""
         seed_everything(self.settings.seed if seed is None else seed)
         model = self.engine.prepare(self.task.build())
+        self._weights = sum(parameter.numel() for parameter in model.parameters())
         seed_everything(seed_for(self.settings.seed, self.engine.rank))
         return model
 
@@ -143,10 +144,12 @@ class Execution:
     def evaluate(self, stage: Stage, epochs: int, model: nn.Module) -> StageResult:
         """What a stage found: density and metrics of the model with its hard mask."""
         with hard(model):
+            mask = Mask.of(model) if gated_parameters(model) else Mask({})
             return StageResult(
                 stage=stage.name,
                 epochs=epochs,
                 density=density(model),
+                of_network=1 - (mask.total - mask.kept) / self._weights,
                 validation=self._measure(model, "validation"),
                 test=self._measure(model, "test"),
             )

@@ -31,12 +31,22 @@ class StageResult(Schema):
     stage: str
     epochs: int
     density: float
+    """The part that is kept of the weights that could be removed."""
+    of_network: float | None = None
+    """The part that is kept of all weights of the network; older files do not have it."""
     validation: Values = Field(default_factory=dict)
     test: Values = Field(default_factory=dict)
     layers: dict[str, float] = Field(default_factory=dict)
     """The density of each masked parameter."""
     ticket: str | None = None
     """Where the stage's ticket is, below the run's folder."""
+
+    @property
+    def removable(self) -> float | None:
+        """The part of the network's weights that could be removed; None where nobody knows."""
+        if self.of_network is None or self.density == 1:
+            return None
+        return (1 - self.of_network) / (1 - self.density)
 
     def reported(self, metric: str) -> float | None:
         """The test value; where there are no test data, the validation value."""
