@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 EXTRAS := demo dev docs
 
-.PHONY: demo test lint browser bench docs lock sbom clean
+.PHONY: demo test lint browser fuzz bench docs lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/prunus demo
@@ -25,6 +25,11 @@ browser:
 	    DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium' \
 	    >/dev/null 2>&1; } || \
 	  echo "No chromium: the tests of pages are skipped. As root: apt-get install chromium"
+
+# For as long as you like: make fuzz SECONDS=3600
+SECONDS ?= 60
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/support/fuzz.py --seconds $(SECONDS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/gate_overhead.py

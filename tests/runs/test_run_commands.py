@@ -107,6 +107,23 @@ def test_search_retrain_inspect(cli):
     assert "Not transferred, and so trained from random values:\n  15.weight (class" in output
 
 
+def test_select_and_the_density_of_the_whole_network(cli):
+    arguments = ["prune", "--task", "digits/lenet", *SMALL[2:], "--method", "mp"]
+    status, output, _ = cli(*arguments, "--target-density", 0.25)
+    stage = stages(output)[-1]
+    # LeNet for these images: 150 + 2,400 weights of convolutions among 21,386 in all.
+    assert status == 0 and re.search(r"kept +of network +validation", output)
+    assert stage["network_density"] == pytest.approx(1 - 0.75 * 2_550 / 21_386, abs=0.001)
+    assert "Only 11.92% of the network's weights could be removed" in output
+    status, output, _ = cli(*arguments, "--target-density", 0.25, "--select", "all")
+    assert stages(output)[-1]["network_density"] == pytest.approx(0.26, abs=0.01)
+    assert status == 0 and "could be removed" not in output
+    selected = ["--select", "conv", "--select", "*.bias"]
+    status, output, _ = cli(*arguments, *selected, "--target-density", 0.25)
+    settings = (folder(output) / "settings.yaml").read_text()
+    assert status == 0 and "select:\n  - conv\n  - '*.bias'" in settings
+
+
 def test_threads(cli, monkeypatch):
     used = []
     monkeypatch.setattr("torch.set_num_threads", used.append)

@@ -35,7 +35,8 @@ def test_what_inspect_shows(cli: Command) -> None:
     status, output, errors = cli("inspect", "sent.safetensors")
     assert status == 0 and errors == ""
     assert harmless(output) and r"\x1b]0;title\x07" in output
-    plain = Ticket(mask, weights, Manifest()).save("plain.safetensors")
+    values = {"settings": {"x": "x"}, "metrics": {"x": 1.0}, "versions": {"x": "x"}}
+    plain = Ticket(mask, weights, Manifest(task="x", method="x", **values)).save("plain")
     assert len(output.splitlines()) == len(cli("inspect", plain)[1].splitlines())
 
 

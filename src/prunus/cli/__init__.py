@@ -48,7 +48,8 @@ def inspect(ticket: Path) -> None:
     content = Ticket.load(ticket)
     for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
         text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
-        print(f"{name.replace('_', ' '):<14}{printable(str(text))}")
+        if text != "":
+            print(f"{name.replace('_', ' '):<14}{printable(str(text))}")
     print(f"\n{content.mask if content.mask else 'No mask: a dense network.'}")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -86,3 +88,23 @@ def need(extra: str, *packages: str) -> None:
             f"this command needs what is not installed: {', '.join(missing)}. Run "
             f"pip install -e '.[{extra}]' in the Prunus clone"
         )
+
+
+def use_threads(threads: int | None, engine: Mapping[str, Any] | None) -> None:
+    """Half of the cores unless somebody says otherwise.
+
+    With all of them a small network can be ten times slower on a machine that has something else
+    to do, because each thread waits for the last one. The number does not depend on how busy the
+    machine is, so that a run that is resumed there still equals an uninterrupted one.
+    """
+    import torch
+
+    from prunus.sweeps.executors.local import available_cores
+
+    if threads is not None and threads < 1:
+        raise SettingError(f"--threads {threads}: a process has at least one thread")
+    alone = not isinstance(engine, Mapping) or engine.get("devices", 1) == 1
+    if threads is None and alone and "OMP_NUM_THREADS" not in os.environ:
+        threads = max(1, available_cores() // 2)
+    if threads is not None:
+        torch.set_num_threads(threads)

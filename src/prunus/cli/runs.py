@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from prunus.cli.options import Flag, RunOptions
+from prunus.cli.options import Flag, RunOptions, use_threads
 from prunus.cli.trust import trusted_in
 from prunus.errors import SettingError
 from prunus.lookup import trusting
@@ -33,6 +32,7 @@ def search(
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
+    select: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
     bisect: Flag = False,
@@ -48,6 +48,9 @@ def search(
     ----------
     method
         How to search (default: cs). Its settings: --set method.NAME=VALUE.
+    select
+        Which weights may be removed: paper (convolutions), conv, linear, all, or patterns of names;
+        may be given more than once (default: the task's).
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
@@ -68,7 +71,7 @@ def search(
         Also store the weights that tickets remove: retrain --control shuffled or random needs them.
     """
     own: dict[str, Any] = {
-        "method": {"name": method, "mask_init": mask_init},
+        "method": {"name": method, "mask_init": mask_init, "select": _one(select)},
         "rounds": rounds,
         "rewind_epoch": rewind_epoch,
         "whole_tickets": whole_tickets or None,
@@ -84,6 +87,7 @@ def prune(
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
+    select: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: float | None = None,
     bisect: Flag = False,
@@ -95,6 +99,9 @@ def prune(
     ----------
     method
         How to prune (default: cs). Its settings: --set method.NAME=VALUE.
+    select
+        Which weights may be removed: paper (convolutions), conv, linear, all, or patterns of names;
+        may be given more than once (default: the task's).
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
@@ -104,7 +111,7 @@ def prune(
     at_once
         With --bisect: runs to try side by side, each in a process of its own.
     """
-    own = {"method": {"name": method, "mask_init": mask_init}}
+    own = {"method": {"name": method, "mask_init": mask_init, "select": _one(select)}}
     densities = None if target_density is None else [target_density]
     _run("prune", common, own, densities, bisect=bisect, at_once=at_once)
 
@@ -152,7 +159,7 @@ def _run(
     if command == "search":
         _complete_rounds(given, bisect=bisect)
     show = rank_zero_only(show_results)
-    _use_threads(common.threads, given)
+    use_threads(common.threads, given.get("engine"))
     with trusting(*names):
         if bisect:
             if common.fresh:
@@ -176,27 +183,6 @@ def _run(
             rank_zero_only(_move_away)(settings.folder)
         before = finished_at(settings.folder)
         show(execute(settings, task), settings.folder, finished=before)
-
-
-def _use_threads(threads: int | None, given: Mapping[str, Any]) -> None:
-    """Half of the cores unless somebody says otherwise.
-
-    With all of them a small network can be ten times slower on a machine that has something else
-    to do, because each thread waits for the last one. The number does not depend on how busy the
-    machine is, so that a run that is resumed there still equals an uninterrupted one.
-    """
-    import torch
-
-    from prunus.sweeps.executors.local import available_cores
-
-    if threads is not None and threads < 1:
-        raise SettingError(f"--threads {threads}: a process has at least one thread")
-    engine = given.get("engine", {})
-    alone = not isinstance(engine, Mapping) or engine.get("devices", 1) == 1
-    if threads is None and alone and "OMP_NUM_THREADS" not in os.environ:
-        threads = max(1, available_cores() // 2)
-    if threads is not None:
-        torch.set_num_threads(threads)
 
 
 def _move_away(folder: Path) -> None:
@@ -224,8 +210,7 @@ def _settings(
 
     wanted: dict[str, Any] = {}
     if densities:
-        value = densities[0] if len(densities) == 1 else list(densities)
-        wanted = {"method": {"target_density": value}}
+        wanted = {"method": {"target_density": _one(densities)}}
     typed = merge(only_given(_as_settings(common)), only_given(own), wanted, overrides(common.set_))
     method = typed.get("method", {})
     named = (typed.get("task"), method.get("name") if isinstance(method, Mapping) else method)
@@ -273,6 +258,11 @@ def _bisect(
                 f"mask init {trial.mask_init:g}: {percent(trial.density)} kept"
             ),
         )
+
+
+def _one(values: Sequence[Any] | None) -> Any:
+    """What was given once stands for itself."""
+    return values[0] if values and len(values) == 1 else values and list(values)
 
 
 def _as_settings(common: RunOptions) -> dict[str, Any]:

@@ -31,18 +31,26 @@ class StageResult(Schema):
     stage: str
     epochs: int
     density: float
+    """The part that is kept of the weights that could be removed."""
     validation: Values = Field(default_factory=dict)
     test: Values = Field(default_factory=dict)
     samples: dict[str, int] = Field(default_factory=dict)
     """Split -> how many samples its accuracy was counted on, for tasks that measure one."""
     network_density: float | None = None
-    """The kept fraction of all parameters of the network, not only of those under the mask."""
+    """The part that is kept of all parameters of the network; older files do not have it."""
     kept_macs: float | None = None
     """The kept fraction of the multiply-adds of the masked layers."""
     layers: dict[str, float] = Field(default_factory=dict)
     """The density of each masked parameter."""
     ticket: str | None = None
     """Where the stage's ticket is, below the run's folder."""
+
+    @property
+    def removable(self) -> float | None:
+        """The part of the network's weights that could be removed; None where nobody knows."""
+        if self.network_density is None or self.density == 1:
+            return None
+        return (1 - self.network_density) / (1 - self.density)
 
     def reported(self, metric: str) -> float | None:
         """The test value; where there are no test data, the validation value."""
