@@ -56,7 +56,7 @@ def test_nothing_to_report(prunus_command, tmp_path):
     assert status == 2 and f"there is no folder {tmp_path / 'none'}" in errors
     (tmp_path / "file").touch()
     status, _, errors = prunus_command("report", tmp_path / "file", "--watch")
-    assert status == 2 and "file is a file, which does not change" in errors
+    assert status == 2 and "--watch is for one folder" in errors
     status, _, errors = prunus_command("report", tmp_path / "file")
     assert status == 2 and "cannot read the report" in errors
     status, _, errors = prunus_command("report", tmp_path)

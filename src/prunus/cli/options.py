@@ -74,6 +74,8 @@ class SweepOptions:
     "Folder for everything (default: runs/NAME, with -SCALE if there is one)."
     dry_run: Flag = False
     "Only list the runs, and how far each is."
+    known: tuple[Path, ...] = ()
+    "A file of prunus report --json: runs whose results it holds count as finished."
     retry: Flag = False
     "Also retry runs that failed before."
     download: Flag = False

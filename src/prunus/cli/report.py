@@ -47,56 +47,63 @@ class Files:
 
 
 def report(
-    runs: Path,
-    *,
+    *runs: Path,
     out: Path | None = None,
     margin: float = 0.5,
     files: Files = Files(),  # noqa: B008 (frozen)
     watch: Flag = False,
 ) -> None:
-    """Show what the runs below a folder have found: the paper's selections, and a page of plots.
+    """Show what runs have found: the finding, the paper's selections, and a page of plots.
 
-    Works at any time, on a sweep or on any folder of runs, finished or not; and on a file that
+    Works at any time, on a sweep or on any folder of runs, finished or not; and on files that
     --json wrote.
 
     Parameters
     ----------
     runs
-        A sweep's folder, or any folder with runs below it; or a file of --json.
+        A sweep's folder, any folder with runs below it, or a file of --json; several are merged.
     out
-        Folder for report.html and the plots (default: that folder, or the one of the file).
+        Folder for report.html and the plots (default: the first folder, or that of the file).
     margin
         By how many points a subnetwork that matches may be worse than the dense network; for a
         metric that is no percentage, by how many per cent.
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
+    if not runs:
+        raise SettingError("name a folder with runs below it, or a file of --json")
     if margin < 0:
         raise SettingError(f"margin={margin:g} is negative: a network that matches may be worse")
     need("report", *PLOTS)
-    if runs.is_file():
-        _from_file(runs, out or runs.parent, files, margin, watch=watch)
-    elif watch:
-        _watch(runs, out or runs, files, margin)
-    elif not runs.exists():
-        raise SettingError(f"there is no folder {runs}: give one with runs below it")
-    else:
-        found = _read(runs)
-        if not found.runs:
-            raise SettingError(
-                f"no runs with settings.yaml below {runs}: prunus train, search, prune, retrain "
-                "and sweep make them"
-            )
-        print(make_report(found, runs.resolve().name, out or runs, files, margin))
-
-
-def _from_file(file: Path, out: Path, files: Files, margin: float, *, watch: bool) -> None:
-    from prunus.report.file import read_report
-
+    first = runs[0]
+    place = out or (first.parent if first.is_file() else first)
     if watch:
-        raise SettingError(f"{file} is a file, which does not change: --watch is for folders")
-    content = read_report(file)
-    print(make_report(content.data, content.name, out, files, margin))
+        if len(runs) > 1 or first.is_file():
+            raise SettingError(f"--watch is for one folder, not for {' '.join(map(str, runs))}")
+        _watch(first, place, files, margin)
+        return
+    from prunus.report.records import merged
+
+    found = [_found(path) for path in runs]
+    data = found[0][1] if len(found) == 1 else merged([data for _, data in found])
+    if not data.runs:
+        raise SettingError(
+            f"no runs with settings.yaml below {first}: prunus train, search, prune, retrain "
+            "and sweep make them"
+        )
+    print(make_report(data, found[0][0], place, files, margin))
+
+
+def _found(path: Path) -> tuple[str, ReportData]:
+    """Name and content of a folder of runs, or of a file of --json."""
+    if path.is_file():
+        from prunus.report.file import read_report
+
+        content = read_report(path)
+        return content.name, content.data
+    if not path.exists():
+        raise SettingError(f"there is no folder {path}: give one with runs below it")
+    return path.resolve().name, _read(path)
 
 
 def _watch(folder: Path, out: Path, files: Files, margin: float) -> None:

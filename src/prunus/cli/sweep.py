@@ -70,8 +70,9 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> None:
         settings = merge(experiment.settings, {"data_root": str(options.data)})
         experiment = experiment.model_copy(update={"settings": settings})
     plan = make_plan(experiment, out, fetch_missing=options.download)
+    known = _known(options.known)
     if options.dry_run:
-        _list(survey(plan, sweep_file(experiment, out).failures()))
+        _list(survey(plan, sweep_file(experiment, out).failures(), known))
         return
     with (
         LocalExecutor(options.workers, threads=options.threads, logs=out / "logs")
@@ -83,9 +84,19 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> None:
             plan=plan,
             threads=options.threads,
             retry=options.retry,
+            known=known,
             display=Display(),
         )
     _summarise(runs, out)
+
+
+def _known(files: Sequence[Path]) -> frozenset[str]:
+    """The keys of all runs whose results are in files of `prunus report --json`."""
+    if not files:
+        return frozenset()
+    from prunus.report.file import read_report
+
+    return frozenset(key for file in files for key in read_report(file).finished)
 
 
 def _list(runs: Sequence[RunState]) -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +13,7 @@ from prunus.errors import SettingError
 from prunus.files import write_atomically
 from prunus.report.panel import versions_of
 from prunus.report.records import Measure, Record, ReportData
+from prunus.runs.origin import Origin, here
 from prunus.runs.results import StageResult
 from prunus.schema import Schema
 from prunus.tasks.metrics import ACCURACY, MetricInfo
@@ -46,11 +43,12 @@ class Subnetwork(Schema):
     control: str | None = None
     layers: dict[str, float] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    runs: dict[str, Origin | None] = Field(default_factory=dict)
     conditions: dict[str, Any] = Field(default_factory=dict)
 
 
-class Origin(Schema):
-    """Where the numbers come from."""
+class Writer(Schema):
+    """What wrote the file."""
 
     prunus: str
     """The version that wrote the file."""
@@ -68,8 +66,13 @@ class ReportFile(Schema):
     version: Literal[1] = 1
     name: str
     runs: int
-    origin: Origin
+    origin: Writer
     subnetworks: tuple[Subnetwork, ...]
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """The keys of the runs whose results are here, for a sweep to leave out."""
+        return frozenset(key for one in self.subnetworks for key in one.runs)
 
     @property
     def data(self) -> ReportData:
@@ -83,10 +86,10 @@ def write_report(path: Path, name: str, data: ReportData) -> Path:
     file = ReportFile(
         name=name,
         runs=data.runs,
-        origin=Origin(
+        origin=Writer(
             prunus=__version__,
-            commit=_commit(),
-            machine=_machine(),
+            commit=here().commit,
+            machine=here().machine,
             versions=tuple(versions.values()),
         ),
         subnetworks=tuple(map(_subnetwork, data.records)),
@@ -135,18 +138,3 @@ def _record(one: Subnetwork) -> Record:
     fields: dict[str, Any] = {name: getattr(one, name) for name in Subnetwork.model_fields}
     again = Path(one.retraining) if one.retraining else None
     return Record(**{**fields, "folder": Path(one.folder), "retraining": again})
-
-
-def _commit() -> str | None:
-    """Of the clone that this code lies in, if it is one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
-
-
-def _machine() -> str:
-    parts: Sequence[str] = (platform.system(), platform.machine(), f"{os.cpu_count()} cores")
-    return ", ".join(filter(None, parts))

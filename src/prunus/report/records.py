@@ -91,6 +91,23 @@ def read_runs(root: Path) -> ReportData:
     return ReportData(records_of(folders), sweeps, len(folders))
 
 
+def merged(found: Sequence[ReportData]) -> ReportData:
+    """Everything once: a run that is in several places counts as it is in the first.
+
+    A ticket that was re-trained in one place counts as re-trained.
+    """
+    records: dict[tuple[str, ...], Record] = {}
+    for record in (record for data in found for record in data.records):
+        again = record.retraining.name if record.retraining else ""
+        records.setdefault(
+            (record.task, record.row, record.folder.name, record.stage, again), record
+        )
+    retrained = {place[:-1] for place in records if place[-1]}
+    kept = [r for place, r in records.items() if place[-1] or place[:-1] not in retrained]
+    names = {f.name for r in kept for f in (r.folder, r.retraining) if f is not None}
+    return ReportData(kept, [sweep for data in found for sweep in data.sweeps], len(names))
+
+
 Key = tuple[Path, str, str]
 """Folder, row and stage: two rows of a sweep may share a run."""
 

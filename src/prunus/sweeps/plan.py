@@ -151,7 +151,7 @@ class _Planner:
                 wanted = {**given, "rounds": own.get("rounds", other.settings.rounds)}
                 settings = self._resolve("search", wanted, run.row)
                 copied = AwaitsRates(
-                    id=f"{run.row}/{other.id}/{kind}-{_digest(wanted)}",
+                    id=f"{run.row}/{other.key}/{kind}-{_digest(wanted)}",
                     command=run.command,
                     task=run.task,
                     method=run.method,
@@ -191,7 +191,7 @@ class _Planner:
             stages = [_STAGE_OF_THE_TICKET[run.command]]
         for stage in stages if what.retrain == "all" else stages[-1:]:
             retraining = AwaitsTicket(
-                id=f"{run.id}/{ticket_path(stage).stem}/{row}-{_digest(given)}",
+                id=f"{row}/{run.key}/{ticket_path(stage).stem}/{_digest(given)}",
                 command="retrain",
                 task=task,
                 method=run.method,

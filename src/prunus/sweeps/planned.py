@@ -34,6 +34,11 @@ class PlannedRun:
     epochs: int
     """Estimate of the epochs it trains."""
 
+    @property
+    def key(self) -> str:
+        """What it computes, by settings and seed: the id without the row."""
+        return self.id.removeprefix(f"{self.row}/")
+
 
 @dataclass(frozen=True)
 class Ready(PlannedRun):

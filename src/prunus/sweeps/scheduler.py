@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from prunus.sweeps.display import Display, Watch
 from prunus.sweeps.experiment import Experiment
 from prunus.sweeps.plan import make_plan
 from prunus.sweeps.planned import Planned
-from prunus.sweeps.state import RunState, SweepFile, is_finished
+from prunus.sweeps.state import RunState, SweepFile, is_done, spared
 from prunus.sweeps.work import RunFailedError, RunStoppedError, run_one
 from prunus.training.folder_lock import FolderLock
 from prunus.training.signals import StoppedError, StopRequests
@@ -35,13 +35,14 @@ def run_sweep(
     plan: Sequence[Planned] | None = None,
     threads: int = 1,
     retry: bool = False,
+    known: Container[str] = (),
     display: Display | None = None,
 ) -> list[RunState]:
     """Do the runs of an experiment, below `out`, that are not finished yet; returns all of them.
 
     `executor` is any `concurrent.futures.Executor` whose workers can import Prunus and see the same
     files; it stays open. `plan` is the experiment's, if it has been made already. Runs that failed
-    before are left alone unless `retry` is set.
+    before are left alone unless `retry` is set. Runs whose keys are `known` count as finished.
     """
     runs = make_plan(experiment, out) if plan is None else plan
     file = sweep_file(experiment, out)
@@ -49,7 +50,8 @@ def run_sweep(
     lock.acquire()
     try:
         shown = display or Display(quiet=True)
-        return Scheduler(runs, executor, file, shown, threads=threads, retry=retry).run()
+        spare = spared(runs, known)
+        return Scheduler(runs, executor, file, shown, threads, retry=retry, spare=spare).run()
     finally:
         lock.release()
 
@@ -73,7 +75,8 @@ class _Work:
 class Scheduler:
     """Submits runs as soon as what they need is there, and records how each ends.
 
-    Finished runs are known by their `results.json` and never repeated. After a failure the others
+    Finished runs are known by their `results.json` and never repeated; those in `spare` are not
+    done either. After a failure the others
     continue; runs that need a failed one stay pending. `file` lists the runs that failed before:
     `retry` tries them again.
     """
@@ -84,9 +87,10 @@ class Scheduler:
         executor: Executor,
         file: SweepFile,
         display: Display,
-        *,
         threads: int = 1,
+        *,
         retry: bool = False,
+        spare: Container[str] = (),
     ) -> None:
         self.runs = [RunState(planned) for planned in plan]
         self._by_id = {run.planned.id: run for run in self.runs}
@@ -94,7 +98,7 @@ class Scheduler:
         for run in self.runs:
             self._waiting[run.planned.needs].append(run)
         self._executor, self._file, self._display = executor, file, display
-        self._threads = threads
+        self._threads, self._spare = threads, spare
         self._failed_before = {} if retry else file.failures()
         self._work: dict[Path, _Work] = {}
         self._ended: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -132,15 +136,18 @@ class Scheduler:
     def _consider(self, run: RunState) -> None:
         """Submit a run whose needs are met, unless it is finished, under way or failed before."""
         planned = run.planned
+        needed = self._by_id[planned.needs] if planned.needs else None
         try:
-            settings = run.settle(self._by_id[planned.needs] if planned.needs else None)
+            done = is_done(run, needed, self._spare)
         except PrunusError as error:
             self._fail(run, str(error))
             return
-        folder = settings.folder
-        if is_finished(folder):
+        if done:
             self._finish(run)
             return
+        settings = run.settings
+        assert settings is not None, "is_done settles what is not done"
+        folder = settings.folder
         if planned.id in self._failed_before:
             run.status, run.error = "failed", self._failed_before[planned.id]
             self._watch.ended(run)

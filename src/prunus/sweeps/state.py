@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,8 @@ class RunState:
     status: Status = "pending"
     error: str | None = None
     settings: RunSettings | None = None
-    """None as long as they depend on what another run finds."""
+    """None as long as they depend on what another run finds, and where that was not looked for
+    because the results are known."""
 
     @property
     def folder(self) -> Path | None:
@@ -72,20 +73,47 @@ def is_finished(folder: Path) -> bool:
     return results is not None and results.finished
 
 
-def survey(plan: Sequence[Planned], failures: Mapping[str, str]) -> list[RunState]:
+def spared(plan: Sequence[Planned], known: Container[str]) -> frozenset[str]:
+    """The ids of runs that need not be done, because results are `known` under their keys.
+
+    Tickets are not, so a run has to be done if another that is not known needs it.
+    """
+    found = {run.id for run in plan if run.key in known}
+    for run in reversed(plan):  # a run comes after the one that it needs
+        if run.id not in found and run.needs is not None:
+            found.discard(run.needs)
+    return frozenset(found)
+
+
+def is_done(run: RunState, needed: RunState | None, spare: Container[str]) -> bool:
+    """Settle a run; whether it is finished, here or (if it is spared) elsewhere."""
+    elsewhere = run.planned.id in spare
+    if elsewhere and needed is not None and needed.settings is None:
+        return True
+    if is_finished(run.settle(needed).folder):
+        return True
+    if elsewhere:
+        run.settings = None  # there is no such folder
+    return elsewhere
+
+
+def survey(
+    plan: Sequence[Planned], failures: Mapping[str, str], known: Container[str] = ()
+) -> list[RunState]:
     """How far each run is, without starting any; `failures` are those of `SweepFile`."""
     states: dict[str, RunState] = {}
+    spare = spared(plan, known)
     for planned in plan:
         run = states[planned.id] = RunState(planned)
         needed = states[planned.needs] if planned.needs else None
         if needed is not None and needed.status != "finished":
             continue
         try:
-            settings = run.settle(needed)
+            done = is_done(run, needed, spare)
         except PrunusError as error:
             run.status, run.error = "failed", str(error)
             continue
-        if is_finished(settings.folder):
+        if done:
             run.status = "finished"
         elif planned.id in failures:
             run.status, run.error = "failed", failures[planned.id]
