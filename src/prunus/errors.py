@@ -31,3 +31,7 @@ class DeployError(PrunusError, RuntimeError):
 
 class PrunusWarning(UserWarning):
     """Something that works but is very probably not what was wanted."""
+
+
+class SearchWarning(PrunusWarning):
+    """A search that ended in a way that speaks of wrong use: too few steps, scores at rest, ..."""
