@@ -52,10 +52,17 @@ def test_a_step_by_hand():
     torch.testing.assert_close(score.detach(), expected)
     assert score.grad is None
     # Above zero are 1, 2.5 and 3.5.
-    assert cs.temperature == pytest.approx(200 ** (2 / 4 - 1) / 2.5)
+    assert cs.temperature == pytest.approx((0.001 + 20 * (1 / 4) ** 6) / 2.5)
+    before = score.detach().clone()
+    score.grad = torch.tensor([[0.1, 0.2, 0.3, 0.4]]) * cs.temperature
+    cs.step()
+    # Late gradients weigh more, up to where the cosine ends: 200^(1/4) * (1 + cos(pi/4)) / 2.
+    moved = before - score.detach()
+    weight = 200**0.25 * (1 + 0.5**0.5) / 2
+    torch.testing.assert_close(moved - moved[0, 0], weight * torch.tensor([[0, 0.1, 0.2, 0.3]]))
 
 
-def test_the_temperature_rises_from_the_inverse_of_its_end_in_units_of_the_spread():
+def test_the_temperature_counts_in_units_of_the_spread():
     cs = attach(steps=300, final_temperature=50.0)
     torch.manual_seed(0)
     seen = []
@@ -66,7 +73,8 @@ def test_the_temperature_rises_from_the_inverse_of_its_end_in_units_of_the_sprea
         cs.step()
         scores = torch.cat([gate.score.detach().flatten() for gate in cs.gates.values()])
         seen.append(cs.temperature * scores[scores > 0].median().item())
-    expected = [50.0 ** (2 * t / 300 - 1) for t in range(1, 301)]
+    expected = [0.001 + 5 * (t / 300) ** 6 for t in range(1, 271)]
+    expected += [0.001 + 5 * (t / 300) ** 6 * 10 ** ((t - 270) / 30) for t in range(271, 301)]
     assert seen == pytest.approx(expected, rel=1e-4)
 
 

@@ -25,7 +25,7 @@ from prunus.methods.common.budget import (
 from prunus.methods.common.costs import MultiplyAdds
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, check_reachable
 from prunus.methods.common.misuse import signs_of_misuse
-from prunus.methods.common.schedules import cubic
+from prunus.methods.common.schedules import cosine, cubic
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, check, setting
 from prunus.selection import Candidate
@@ -38,6 +38,9 @@ _SETTLED = 0.8
 
 _SHIFTS = 200
 """How often in a round the scores are shifted to meet the density of the moment."""
+
+_SOFT = 0.001
+"""With a budget, `beta` in units of the scores' spread when a round begins."""
 
 
 class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
@@ -55,9 +58,13 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
 
     With a budget the scores are not the optimiser's business: `param_groups` has the weights alone,
     and `step` moves the scores, by gradients that it clears itself (`optimizer.zero_grad()` leaves
-    them alone; `model.zero_grad()` does not, so call that after `step`). There is no rate. `beta`
-    counts in units of the scores' spread `z`, the median of those above zero, and rises from
-    `1/beta_T` to `beta_T` as `beta_T ** (2*t/T - 1) / z`.
+    them alone; `model.zero_grad()` does not, so call that after `step`). There is no rate: with
+    `u = beta*s`,
+
+        s <- s - beta_T^(t/T) * (1 + cos(pi*t/T))/2 * dL/du,     beta = beta_T/10 * (t/T)^6 / z,
+
+    where `z` is the spread of the scores, the median of those above zero. In the last tenth of the
+    round `beta` rises tenfold more, to `beta_T / z`.
     """
 
     name = "cs"
@@ -201,24 +208,29 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     def on_step(self) -> None:
         gates = list(self.gates.values())
         own = self.scores == "method"
-        if own and not move_scores(gates):
+        # As in the paper: dL/ds is beta * dL/du, and the rate falls to zero.
+        before = self._progress(self.t - 1)
+        if own and not move_scores(gates, cosine(self.final_temperature**before, before)):
             self._idle += 1
         # Scores grow fast at first: with each doubling of t their spread is measured anew.
         doubled = own and self.t & (self.t - 1) == 0
         if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
-            before, after = self._target(self.round - 1), self._target(self.round)
-            shift_scores(gates, cubic(before, after, self.t / (_SETTLED * self.steps)))
-            self._spread = spread(gates) if own else 1.0
-        progress = self._progress()
-        exponent = 2 * progress - 1 if own else progress
-        self._set_temperature(self.final_temperature**exponent / self._spread)
+            start, end = self._target(self.round - 1), self._target(self.round)
+            shift_scores(gates, cubic(start, end, self.t / (_SETTLED * self.steps)))
+            self._spread = spread(gates)
+        progress, beta_end = self._progress(self.t), self.final_temperature
+        if own:
+            beta = _SOFT + beta_end * progress**6 / 10 ** min(1.0, 10 * (1 - progress))
+            self._set_temperature(beta / self._spread)
+        else:
+            self._set_temperature(beta_end**progress)
 
-    def _progress(self) -> float:
-        """Of the temperature, from 0 to 1."""
+    def _progress(self, t: int) -> float:
+        """Of the temperature after `t` steps, from 0 to 1."""
         if self.anneal_every == 1:
-            return min(1.0, self.t / self.steps)
+            return min(1.0, t / self.steps)
         levels = self.steps // self.anneal_every
-        return min(1.0, (self.t // self.anneal_every) / (levels - 1))
+        return min(1.0, (t // self.anneal_every) / (levels - 1))
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         self._check_attached()

@@ -4,7 +4,7 @@ Only the differences between scores are learned, so their common level is free: 
 `tau` the quantile of the scores that leaves the wanted share of the weights above zero.
 
 Their unit is free as well. Gates depend on `u = beta*s` alone, so a rate of the scores would only
-scale `beta`. Scores move by `s <- s - dL/du`, and `beta` counts in units of their `spread`.
+scale `beta`. Scores sum up what `dL/du` was, and `beta` counts in units of their `spread`.
 """
 
 from __future__ import annotations
@@ -67,14 +67,15 @@ def shift_scores(gates: Sequence[SigmoidGate], density: float) -> None:
 
 
 @torch.no_grad()
-def move_scores(gates: Sequence[SigmoidGate]) -> bool:
-    """`s <- s - dL/du`, by the gradients since the last call; false if there were none."""
+def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
+    """`s <- s - weight * dL/du`, by the gradients since the last call; false if there were none."""
     moved = False
     for gate in gates:
         gradient, gate.score.grad = gate.score.grad, None
         if gradient is not None:
             # An overflow in half precision, for which optimisers skip a step, must not stay.
-            gate.score.sub_((gradient / gate.temperature).nan_to_num_(0.0, 0.0, 0.0))
+            step = (gradient / gate.temperature).nan_to_num_(0.0, 0.0, 0.0)
+            gate.score.sub_(step, alpha=weight)
             moved = True
     return moved
 
