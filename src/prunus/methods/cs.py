@@ -254,8 +254,10 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     def on_round_end(self) -> None:
         with torch.no_grad():
             for gate in self.gates.values():
-                # s <- min(beta_T * s_T, s0), and only then beta <- 1
-                gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
+                if self.scores == "method":  # gates become soft again: what is removed stays closed
+                    gate.score.copy_(torch.where(gate.score > 0, 0.0, -torch.inf))
+                else:  # s <- min(beta_T * s_T, s0), and only then beta <- 1
+                    gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
         self._idle = 0
 

@@ -24,6 +24,10 @@ TOLERANCE = 0.001
 
 _TINY = 1e-30
 
+_UNIT = 1e6
+"""Scores count in a unit so small that their gradients add nothing to the norm of all gradients of
+a model, by which people clip them. The gates do not depend on it."""
+
 
 def budgets(target_density: float | Sequence[float] | None) -> list[float]:
     """The density of each round; none if there is no budget."""
@@ -57,25 +61,31 @@ def check_feasible(gates: Sequence[SigmoidGate], target_density: float) -> None:
 def shift_scores(gates: Sequence[SigmoidGate], density: float) -> None:
     """`s <- s - tau`, so that `density` of the weights have a score above zero.
 
-    Equal scores stay together, which may leave fewer above zero.
+    Equal scores stay together, which may leave fewer above zero. Those of minus infinity stay.
     """
     scores = _scores(gates)
     removed = len(scores) - _gates_to_keep(gates, scores, density)
-    tau = scores.kthvalue(removed).values if removed else scores.min() - _epsilon(scores)
+    lowest = scores.where(scores > -torch.inf, torch.inf).min()
+    tau = torch.nextafter(lowest, torch.full_like(lowest, -torch.inf))  # keeps all of them
+    if removed:
+        tau = torch.maximum(tau, scores.kthvalue(removed).values)
     for gate in gates:
         gate.score.sub_(tau.to(gate.score.device))
 
 
 @torch.no_grad()
 def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
-    """`s <- s - weight * dL/du`, by the gradients since the last call; false if there were none."""
+    """`s <- s - weight * dL/du` (in a unit of our own), by the gradients since the last call.
+
+    False if there were none.
+    """
     moved = False
     for gate in gates:
         gradient, gate.score.grad = gate.score.grad, None
         if gradient is not None:
             # An overflow in half precision, for which optimisers skip a step, must not stay.
             step = (gradient / gate.temperature).nan_to_num_(0.0, 0.0, 0.0)
-            gate.score.sub_(step, alpha=weight)
+            gate.score.sub_(step, alpha=weight * _UNIT)
             moved = True
     return moved
 
