@@ -217,7 +217,8 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
             start, end = self._target(self.round - 1), self._target(self.round)
             shift_scores(gates, cubic(start, end, self.t / (_SETTLED * self.steps)))
-            self._spread = spread(gates)
+            if own:
+                self._spread = spread(gates)
         progress, beta_end = self._progress(self.t), self.final_temperature
         if own:
             beta = _SOFT + beta_end * progress**6 / 10 ** min(1.0, 10 * (1 - progress))
