@@ -22,6 +22,7 @@ from prunus.methods.settings import check, setting
 class _Pressed(ContinuousSparsification):
     """CS without a moving threshold, cut to `target_density` when its round ends."""
 
+    scores = "optimiser"
     free_density: float | None = setting(
         "where the search ended by itself, before the cut", default=None, init=False
     )

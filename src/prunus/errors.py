@@ -35,6 +35,10 @@ class PrunusWarning(UserWarning):
     """Something that works but is very probably not what was wanted."""
 
 
+class SearchWarning(PrunusWarning):
+    """A search that ended in a way that speaks of wrong use: too few steps, scores at rest, ..."""
+
+
 def in_words(error: OSError) -> str:
     """What the operating system refused: which file, why, what is safe, and what to do."""
     file = f" {error.filename}" if error.filename is not None else ""

@@ -15,12 +15,12 @@ from prunus.tasks.networks import build_network
 from support.models import ConvNet, images, seeded
 
 
-def attached(scores, **settings):
+def attached(rows, **settings):
     """CS on a network whose layers have the given scores."""
-    layers = [nn.Linear(len(row), 1, bias=False) for row in scores]
+    layers = [nn.Linear(len(row), 1, bias=False) for row in rows]
     cs = ContinuousSparsification(nn.Sequential(*layers), steps=10, select="all", **settings)
     with torch.no_grad():
-        for gate, row in zip(cs.gates.values(), scores, strict=True):
+        for gate, row in zip(cs.gates.values(), rows, strict=True):
             gate.score.copy_(torch.tensor([row]))
     return cs, list(cs.gates.values())
 
@@ -65,7 +65,7 @@ def test_the_density_falls_as_the_schedule_says():
 
 def test_gradients_do_not_depend_on_the_shift():
     # What momentum has gathered stays valid, because only differences of scores are learned.
-    cs, gates = attached([[0.5, -0.25, 1.0]], target_density=1 / 3)
+    cs, gates = attached([[0.5, -0.25, 1.0]], target_density=1 / 3, scores="optimiser")
     optimizer = torch.optim.SGD(cs.param_groups(0.1, score_lr=1.0, momentum=0.9))
     before = gates[0].score.detach().clone()
     cs.model(torch.ones(1, 3)).sum().backward()

@@ -2,6 +2,7 @@
 
 import copy
 import io
+from functools import partial
 
 import pytest
 import torch
@@ -33,8 +34,8 @@ def maker(name, **settings):
     return make
 
 
-def make_cs_budget(model):
-    cs = maker("cs", target_density=0.4, penalty=1e-4)(model)
+def make_cs_budget(model, **settings):
+    cs = maker("cs", target_density=0.4, penalty=1e-4, **settings)(model)
     with torch.no_grad():  # at the start no score is above zero, which a ticket would warn of
         for gate in cs.gates.values():
             gate.score.add_(0.01)
@@ -91,6 +92,7 @@ def make_amc(model):
 METHODS = {
     "cs": make_cs,
     "cs budget": make_cs_budget,
+    "cs budget, scores in the optimiser": partial(make_cs_budget, scores="optimiser"),
     "imp": make_imp,
     "imp-c": maker("imp-c", rate=[0.3, 0.2, 0.1]),
     "seq-cs": maker("seq-cs", rate=0.3, penalty=1e-4),
@@ -122,7 +124,7 @@ def judge(method):
 
 def sgd(method, **options):
     options = {"momentum": 0.9, "weight_decay": 1e-2, **options}
-    if method.name in ("cs", "seq-cs"):
+    if method.name in ("cs", "seq-cs") and method.scores == "optimiser":
         options["score_lr"] = 0.5
     return torch.optim.SGD(method.param_groups(0.1, **options))
 

@@ -39,6 +39,9 @@ def test_by_hand(method):
     assert (stats.weights, stats.kept, stats.hard_density) == (6, 3, 0.5)
     assert stats.soft_density == pytest.approx((1.797 + 1.0) / 6)
     assert stats.in_transition == pytest.approx(2 / 6)
+    # Two in transition: of the first layer's two kept weights, and of three in all.
+    assert (first.in_transition_per_kept, second.in_transition_per_kept) == (1.0, 0.0)
+    assert stats.in_transition_per_kept == pytest.approx(2 / 3)
 
 
 def test_as_data(method):
@@ -52,10 +55,10 @@ def test_as_data(method):
 
 def test_as_text(method):
     lines = str(method.stats()).splitlines()
-    header = ["parameter", "shape", "kept", "weights", "hard", "soft", "in", "transition"]
-    assert lines[0].split() == header
-    assert lines[1].split() == ["0.weight", "1x4", "2", "4", "50.00%", "44.93%", "50.00%"]
-    assert lines[-1].split() == ["total", "3", "6", "50.00%", "46.62%", "33.33%"]
+    rows = [" ".join(line.split()) for line in lines]
+    assert rows[0] == "parameter shape kept weights hard soft in transition per kept"
+    assert rows[1] == "0.weight 1x4 2 4 50.00% 44.93% 50.00% 100.00%"
+    assert rows[-1] == "total 3 6 50.00% 46.62% 33.33% 66.67%"
 
 
 def test_coarse_gates_count_weights():

@@ -10,15 +10,24 @@ from warnings import warn
 import torch
 from torch import Tensor
 
-from prunus.errors import AttachError, PrunusWarning
+from prunus.errors import AttachError, PrunusWarning, SearchWarning
 from prunus.gates import Granularity, SigmoidGate, layout
 from prunus.masks import Mask
-from prunus.methods.common.budget import check_feasible, cut_scores, shift_scores
+from prunus.methods.common.budget import (
+    all_equal,
+    budgets,
+    check_feasible,
+    cut_scores,
+    move_scores,
+    shift_scores,
+    spread,
+)
 from prunus.methods.common.costs import MultiplyAdds
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, check_reachable
-from prunus.methods.common.schedules import cubic
+from prunus.methods.common.misuse import signs_of_misuse
+from prunus.methods.common.schedules import cosine, cubic
 from prunus.methods.hooks import Evaluate
-from prunus.methods.settings import DENSITY, Must, check, setting
+from prunus.methods.settings import Must, check, setting
 from prunus.selection import Candidate
 
 PAPER_STEPS = 85 * 391
@@ -29,6 +38,9 @@ _SETTLED = 0.8
 
 _SHIFTS = 200
 """How often in a round the scores are shifted to meet the density of the moment."""
+
+_SOFT = 0.001
+"""With a budget, `beta` in units of the scores' spread when a round begins."""
 
 
 class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
@@ -43,6 +55,16 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     `granularity`: missed by half of the largest gate at most). The threshold that scores must
     exceed then follows their quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t` leaves a density
     that falls from 1 to the target over the first 80 % of the round.
+
+    With a budget the scores are not the optimiser's business: `param_groups` has the weights alone,
+    and `step` moves the scores, by gradients that it clears itself (`optimizer.zero_grad()` leaves
+    them alone; `model.zero_grad()` does not, so call that after `step`). There is no rate: with
+    `u = beta*s`,
+
+        s <- s - beta_T^(t/T) * (1 + cos(pi*t/T))/2 * dL/du,     beta = beta_T/10 * (t/T)^6 / z,
+
+    where `z` is the spread of the scores, the median of those above zero. In the last tenth of the
+    round `beta` rises tenfold more, to `beta_T / z`.
     """
 
     name = "cs"
@@ -63,6 +85,11 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         "instead of `mask_init`, the density to end at; or one for each round, so that one search "
         "finds tickets of several densities",
         default=None,
+    )
+    scores: Literal["method", "optimiser"] = setting(
+        'with a budget, what moves the scores: "method" needs no rate and suits every optimiser; '
+        '"optimiser" is the paper\'s way, and the only one without a budget',
+        default="method",
     )
     penalty_cost: Literal["weights", "macs"] = setting(
         'what the penalty counts: "weights" counts every weight alike; "macs" as often as it is '
@@ -97,13 +124,15 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
             f"anneal_every={self.anneal_every} is not between 1 and half of the {self.steps} steps "
             "a round",
         )
-        self.targets = _targets(self.target_density)
+        self.targets = budgets(self.target_density)
         check(
             not self.targets or self.mask_init == 0,
             f"mask_init={self.mask_init} and target_density={self.target_density} are two ways to "
             "say how many weights to keep: give one of them",
         )
         self.target_density = self.targets[0] if len(self.targets) == 1 else self.targets or None
+        if not self.targets:
+            self.scores = "optimiser"
 
     def check_gates(self) -> None:
         for density in self.targets:
@@ -137,6 +166,8 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         )
 
     def on_attach(self) -> None:
+        self._spread = 1.0
+        self._idle = 0  # steps without a gradient of the scores, in this round
         self._costs: Mapping[str, float] | None = None
         self._counting = MultiplyAdds(self.selection) if self.penalty_cost == "macs" else None
 
@@ -151,10 +182,19 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     ) -> list[dict[str, Any]]:
         """Two groups: the weights with `lr` and `options`, the scores without weight decay.
 
+        With a budget the weights alone, unless `scores="optimiser"`: `step` moves the scores.
+
         The total movement of a score grows with its learning rate and the number of steps, and in a
         short run with the paper's rate nothing crosses zero. So `score_lr` is `lr` at the paper's
         33,235 steps a round and grows as the root of `33,235 / steps` below that, unless given.
         """
+        if self.scores == "method":
+            check(
+                score_lr is None,
+                f"score_lr={score_lr}: with a target_density step() moves the scores, and there is "
+                'no rate; leave score_lr out, or make the method with scores="optimiser"',
+            )
+            return super().param_groups(lr, **options) or [{**options, "params": [], "lr": lr}]
         if score_lr is None:
             score_lr = lr * max(1.0, PAPER_STEPS / self.steps) ** 0.5
         own = self.gate_group(score_lr, options)
@@ -175,16 +215,32 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         return float(next(iter(self.gates.values())).temperature)
 
     def on_step(self) -> None:
-        if self.anneal_every == 1:
-            progress = self.t / self.steps
+        gates = list(self.gates.values())
+        own = self.scores == "method"
+        # As in the paper: dL/ds is beta * dL/du, and the rate falls to zero.
+        before = self._progress(self.t - 1)
+        if own and not move_scores(gates, cosine(self.final_temperature**before, before)):
+            self._idle += 1
+        # Scores grow fast at first: with each doubling of t their spread is measured anew.
+        doubled = own and self.t & (self.t - 1) == 0
+        if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
+            start, end = self._target(self.round - 1), self._target(self.round)
+            shift_scores(gates, cubic(start, end, self.t / (_SETTLED * self.steps)))
+            if own:
+                self._spread = spread(gates)
+        progress, beta_end = self._progress(self.t), self.final_temperature
+        if own:
+            beta = _SOFT + beta_end * progress**6 / 10 ** min(1.0, 10 * (1 - progress))
+            self._set_temperature(beta / self._spread)
         else:
-            levels = self.steps // self.anneal_every
-            progress = (self.t // self.anneal_every) / (levels - 1)
-        self._set_temperature(self.final_temperature ** min(1.0, progress))
-        if self.targets and self.t % max(1, self.steps // _SHIFTS) == 0:
-            before, after = self._target(self.round - 1), self._target(self.round)
-            density = cubic(before, after, self.t / (_SETTLED * self.steps))
-            shift_scores(list(self.gates.values()), density)
+            self._set_temperature(beta_end**progress)
+
+    def _progress(self, t: int) -> float:
+        """Of the temperature after `t` steps, from 0 to 1."""
+        if self.anneal_every == 1:
+            return min(1.0, t / self.steps)
+        levels = self.steps // self.anneal_every
+        return min(1.0, (t // self.anneal_every) / (levels - 1))
 
     def end_round(self, evaluate: Evaluate | None = None) -> Mask:
         self._check_attached()
@@ -195,16 +251,39 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         return super().end_round(evaluate)
 
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
+        gates = list(self.gates.values())
+        at_rest = all_equal(gates)
         if self.targets:
-            cut_scores(list(self.gates.values()), self._target(self.round))
+            cut_scores(gates, self._target(self.round))
+        for sign in signs_of_misuse(
+            self.stats(), t=self.t, steps=self.steps, idle=self._idle, at_rest=at_rest
+        ):
+            warn(sign, SearchWarning, stacklevel=2)
         return super().on_commit(evaluate)
 
     def on_round_end(self) -> None:
         with torch.no_grad():
             for gate in self.gates.values():
-                # s <- min(beta_T * s_T, s0), and only then beta <- 1
-                gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
+                if self.scores == "method":  # gates become soft again: what is removed stays closed
+                    gate.score.copy_(torch.where(gate.score > 0, 0.0, -torch.inf))
+                else:  # s <- min(beta_T * s_T, s0), and only then beta <- 1
+                    gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
+        self._idle = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The method's own state; the model's `state_dict` has the scores and weights."""
+        return {**super().state_dict(), "spread": self._spread, "idle": self._idle}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume where `state_dict` was taken, in any order with the model's own."""
+        check(
+            self.scores == "optimiser" or "spread" in state,
+            "this state is of a version in which the optimiser moved the scores of CS with a "
+            'budget too; make the method with scores="optimiser"',
+        )
+        super().load_state_dict(state)
+        self._spread, self._idle = state.get("spread", 1.0), state.get("idle", 0)
 
     def _target(self, round_: int) -> float:
         """Where a round ends; rounds beyond the last target stay there."""
@@ -213,18 +292,3 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():
             gate.temperature.fill_(beta)
-
-
-def _targets(target_density: float | Sequence[float] | None) -> list[float]:
-    """The density of each round; none if there is no budget."""
-    if target_density is None:
-        return []
-    targets = list(target_density) if isinstance(target_density, Sequence) else [target_density]
-    check(bool(targets), "target_density is an empty list: give a density for each round")
-    for target in targets:
-        DENSITY.check("target_density", target)
-    check(
-        targets == sorted(targets, reverse=True),
-        f"target_density={targets}: a round cannot keep more than the one before it",
-    )
-    return targets

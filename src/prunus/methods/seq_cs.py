@@ -49,6 +49,9 @@ class SequentialSparsification(ContinuousSparsification):
     )
     # Settings of CS that are fixed here:
     target_density: float | Sequence[float] | None = setting("none", default=None, init=False)
+    scores: Literal["method", "optimiser"] = setting(
+        "the optimiser moves the scores", default="optimiser", init=False
+    )
     penalty_cost: Literal["weights", "macs"] = setting(
         "every weight counts alike", default="weights", init=False
     )

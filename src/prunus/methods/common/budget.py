@@ -1,7 +1,10 @@
-"""A density for Continuous Sparsification to end at: the scores are shifted to meet it.
+"""A density for Continuous Sparsification to end at, and scores that need no learning rate.
 
 Only the differences between scores are learned, so their common level is free: `s <- s - tau`, with
 `tau` the quantile of the scores that leaves the wanted share of the weights above zero.
+
+Their unit is free as well. Gates depend on `u = beta*s` alone, so a rate of the scores would only
+scale `beta`. Scores sum up what `dL/du` was, and `beta` counts in units of their `spread`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,28 @@ from torch import Tensor
 
 from prunus.errors import SettingError
 from prunus.gates import SigmoidGate
+from prunus.methods.settings import DENSITY, check
+
+_TINY = 1e-30
+
+_UNIT = 1e6
+"""Scores count in a unit so small that their gradients add nothing to the norm of all gradients of
+a model, by which people clip them. The gates do not depend on it."""
+
+
+def budgets(target_density: float | Sequence[float] | None) -> list[float]:
+    """The density of each round; none if there is no budget."""
+    if target_density is None:
+        return []
+    targets = list(target_density) if isinstance(target_density, Sequence) else [target_density]
+    check(bool(targets), "target_density is an empty list: give a density for each round")
+    for target in targets:
+        DENSITY.check("target_density", target)
+    check(
+        targets == sorted(targets, reverse=True),
+        f"target_density={targets}: a round cannot keep more than the one before it",
+    )
+    return targets
 
 
 def check_feasible(gates: Sequence[SigmoidGate], target_density: float) -> None:
@@ -35,13 +60,48 @@ def check_feasible(gates: Sequence[SigmoidGate], target_density: float) -> None:
 def shift_scores(gates: Sequence[SigmoidGate], density: float) -> None:
     """`s <- s - tau`, so that `density` of the weights have a score above zero.
 
-    Equal scores stay together, which may leave fewer above zero.
+    Equal scores stay together, which may leave fewer above zero. Those of minus infinity stay.
     """
     scores = _scores(gates)
     removed = len(scores) - _gates_to_keep(gates, scores, density)
-    tau = scores.kthvalue(removed).values if removed else scores.min() - _epsilon(scores)
+    lowest = scores.where(scores > -torch.inf, torch.inf).min()
+    tau = torch.nextafter(lowest, torch.full_like(lowest, -torch.inf))  # keeps all of them
+    if removed:
+        tau = torch.maximum(tau, scores.kthvalue(removed).values)
     for gate in gates:
         gate.score.sub_(tau.to(gate.score.device))
+
+
+@torch.no_grad()
+def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
+    """`s <- s - weight * dL/du` (in a unit of our own), by the gradients since the last call.
+
+    False if there were none.
+    """
+    moved = False
+    for gate in gates:
+        gradient, gate.score.grad = gate.score.grad, None
+        if gradient is not None:
+            # An overflow in half precision, for which optimisers skip a step, must not stay.
+            step = (gradient / gate.temperature).nan_to_num_(0.0, 0.0, 0.0)
+            gate.score.sub_(step, alpha=weight * _UNIT)
+            moved = True
+    return moved
+
+
+@torch.no_grad()
+def spread(gates: Sequence[SigmoidGate]) -> float:
+    """The median of the scores above zero: the unit in which scores are measured."""
+    scores = _scores(gates)
+    above = scores[scores > 0]
+    return max(float(above.median()), _TINY) if len(above) else 1.0
+
+
+@torch.no_grad()
+def all_equal(gates: Sequence[SigmoidGate]) -> bool:
+    """Whether no score differs from another: nothing has been learned."""
+    scores = _scores(gates)
+    return bool(scores.min() == scores.max())
 
 
 @torch.no_grad()

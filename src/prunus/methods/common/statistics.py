@@ -31,6 +31,11 @@ class LayerStatistics:
         """Fraction of weights that the binary mask keeps."""
         return self.kept / self.weights if self.weights else 0.0
 
+    @property
+    def in_transition_per_kept(self) -> float:
+        """Gates in transition for each weight that is kept, counted in weights."""
+        return self.in_transition * self.weights / max(1, self.kept)
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -63,6 +68,11 @@ class Statistics:
         """Fraction of weights whose gate is not yet within 0.01 of zero or one."""
         return self._mean("in_transition")
 
+    @property
+    def in_transition_per_kept(self) -> float:
+        """The same for each kept weight: where few are kept, a small fraction of all is many."""
+        return self.in_transition * self.weights / max(1, self.kept)
+
     def _mean(self, field: str) -> float:
         total = sum(getattr(layer, field) * layer.weights for layer in self.layers)
         return float(total / self.weights) if self.weights else 0.0
@@ -75,17 +85,28 @@ class Statistics:
             "hard_density": self.hard_density,
             "soft_density": self.soft_density,
             "in_transition": self.in_transition,
+            "in_transition_per_kept": self.in_transition_per_kept,
         }
-        layers = [{**asdict(layer), "hard_density": layer.hard_density} for layer in self.layers]
+        derived = ("hard_density", "in_transition_per_kept")
+        layers = [
+            {**asdict(layer), **{name: getattr(layer, name) for name in derived}}
+            for layer in self.layers
+        ]
         return {**summary, "layers": layers}
 
     def __str__(self) -> str:
         def row(name: str, shape: str, of: LayerStatistics | Statistics) -> list[str]:
-            fractions = (of.hard_density, of.soft_density, of.in_transition)
+            fractions = (
+                of.hard_density,
+                of.soft_density,
+                of.in_transition,
+                of.in_transition_per_kept,
+            )
             return [name, shape, f"{of.kept:,}", f"{of.weights:,}", *map(percent, fractions)]
 
         rows = [row(n.name, "x".join(map(str, n.shape)), n) for n in self.layers]
-        header = ["parameter", "shape", "kept", "weights", "hard", "soft", "in transition"]
+        header = ["parameter", "shape", "kept", "weights", "hard", "soft"]
+        header += ["in transition", "per kept"]
         return text_table(header, [*rows, row("total", "", self)])
 
 
