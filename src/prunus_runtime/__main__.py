@@ -69,9 +69,13 @@ def serve(options: argparse.Namespace) -> None:
     network = deployed.load(options.model, options.threads, limits=_limits(options))
     with Server(network, options.host, options.port) as server:
         host, port = server.server_address[:2]
-        # Not in the handler itself, which interrupts the very loop that it would wait for.
-        ending = threading.Thread(target=server.shutdown, daemon=True)
-        signal.signal(signal.SIGTERM, lambda *_: ending.start())
+
+        def end(*_: object) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever asks twice is in a hurry
+            # In a thread, because this interrupts the very loop that it has to wait for.
+            threading.Thread(target=server.shutdown, daemon=True).start()
+
+        signal.signal(signal.SIGTERM, end)
         print(f"{network!r} at http://{host!s}:{port}", flush=True)
         server.serve_forever(poll_interval=0.1)
     server.drain()

@@ -66,6 +66,7 @@ class Server(ThreadingHTTPServer):
         self.is_ending = False
         self.computing = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._slots = threading.BoundedSemaphore(connections)
+        self._open: set[Any] = set()
         self._room, self._freed = 4 * max_body, threading.Condition()
         self.answer_bytes = 4 * math.prod(deployed.output_shape)
         measures = deployed.measures()
@@ -87,6 +88,7 @@ class Server(ThreadingHTTPServer):
             self.service_actions()
             if self.is_ending:
                 return self.shutdown_request(request)
+        self._open.add(request)
         return super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -94,6 +96,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.discard(request)
             self._slots.release()
 
     def service_actions(self) -> None:
@@ -123,7 +126,7 @@ class Server(ThreadingHTTPServer):
     def drain(self) -> None:
         """Waits until all requests that have begun are answered, at most `seconds`."""
         end = time.monotonic() + self.seconds
-        while self.handlers and time.monotonic() < end:
+        while self._open and time.monotonic() < end:
             for handler in tuple(self.handlers):
                 if not handler.is_busy:
                     handler.hang_up(SHUT_RD)  # what it has sent already can still be read

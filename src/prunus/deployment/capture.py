@@ -97,7 +97,7 @@ class Walk:
         self.known: dict[fx.Node, Any] = {}
         self.shapes: dict[str, Shape] = {}
         self.operations: dict[str, Operation] = {}
-        self._node: fx.Node | None = None
+        self._node: fx.Node  # the one at hand
 
     def graph(self) -> Graph:
         """The whole graph, without what nothing reads."""
@@ -137,17 +137,15 @@ class Walk:
 
     def _stored(self, name: str) -> Tensor | None:
         signature, program = self.program.graph_signature, self.program
-        for names in (signature.inputs_to_parameters, signature.inputs_to_buffers):
+        for names in (
+            signature.inputs_to_parameters,
+            signature.inputs_to_buffers,
+            signature.inputs_to_lifted_tensor_constants,
+        ):
             if name in names:
-                stored = names[name]
-                tensor = program.state_dict.get(stored, program.constants.get(stored))
+                tensor = program.state_dict.get(names[name], program.constants.get(names[name]))
                 assert isinstance(tensor, Tensor)
                 return tensor.detach()
-        constants = signature.inputs_to_lifted_tensor_constants
-        if name in constants:
-            tensor = program.constants[constants[name]]
-            assert isinstance(tensor, Tensor)
-            return tensor.detach()
         return None
 
     def _result(self, node: fx.Node) -> Any:
@@ -156,8 +154,7 @@ class Walk:
         if not isinstance(node.target, torch._ops.OpOverload):
             return None  # arithmetic on the size of the batch
         arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
-        values = [node.meta.get("val")] if "val" in node.meta else []
-        if not any(isinstance(value, Tensor | list | tuple) for value in values):
+        if not isinstance(node.meta.get("val"), Tensor | list | tuple):
             return None
         if not _reads_a_value(arguments):
             args, kwargs = fx.node.map_arg(
@@ -186,7 +183,6 @@ class Walk:
         **attributes: Any,
     ) -> Value:
         """Write down an operation; the name of its value, which has the node's shape or `shape`."""
-        assert self._node is not None
         name = Value(self._node.name)
         while name in self.shapes:
             name = Value(f"{name}_")
@@ -203,7 +199,6 @@ class Walk:
 
     def again(self, operation: Operation, shape: Shape, **changes: Any) -> Value:
         """Write down a variant of an earlier operation, whose value has another shape."""
-        assert self._node is not None
         name = Value(f"{self._node.name}_of_{operation.output}")
         self.operations[name] = replace(operation, output=name, **changes)
         self.shapes[name] = shape
@@ -211,7 +206,6 @@ class Walk:
 
     def node_shape(self) -> Shape:
         """The shape of the node's value without the batch, which must come first."""
-        assert self._node is not None
         value = self._node.meta["val"]
         sizes = list(value.shape) if isinstance(value, Tensor) else []
         if not sizes or isinstance(sizes[0], int) or not all(isinstance(s, int) for s in sizes[1:]):
@@ -226,7 +220,6 @@ class Walk:
     @property
     def layer(self) -> str:
         """The path of the module that the node belongs to."""
-        assert self._node is not None
         stack = self._node.meta.get("nn_module_stack") or {}
         paths = [path for path, _ in stack.values()]
         return str(paths[-1]) if paths else ""
