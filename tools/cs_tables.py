@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
+from typing import Any
 
 from prunus.report.records import Measure, Record
 
@@ -47,3 +48,79 @@ def budget_rounds(records: Sequence[Record]) -> Table:
         for measure in FOUND
     ]
     return ["", "", *next(iter(cells.values()))], rows
+
+
+# Rules by which the scores move: `results/score-rates.json`
+
+RULES = {"method": "no rate", "optimiser": "paper's way", "gmp": "GMP"}
+SCORE_TASKS = {
+    "cifar8": "ResNet-20, CIFAR-10 at 8x8",
+    "cifar16": "ResNet-20, CIFAR-10 at 16x16",
+    "digits": "digits ConvNet, trained before",
+    "char": "GPT on characters",
+}
+OPTIMISERS = {"sgd": "SGD", "adamw": "AdamW", "muon": "Muon-like"}
+
+
+def by_seed(runs: Iterable[dict[str, Any]]) -> str:
+    """The hard network of each seed: accuracy in percent, or the loss."""
+    ordered = sorted(runs, key=lambda run: run["seed"])
+    return ", ".join(
+        f"{run['hard']:.2f}" if run["metric"] == "loss" else f"{100 * run['hard']:.1f}"
+        for run in ordered
+    )
+
+
+def score_rules(runs: Sequence[dict[str, Any]]) -> Table:
+    """The rule of Prunus beside the paper's and GMP, in every place where it was tried."""
+    places = ("task", "schedule", "optimiser", "steps", "density")
+    cells: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
+    for run in runs:
+        place = tuple(run[name] for name in places)
+        cells.setdefault(place, {}).setdefault(run["rule"], []).append(run)
+    order = sorted(
+        (place for place, found in cells.items() if "method" in found),
+        key=lambda place: (list(SCORE_TASKS).index(place[0]), list(cells).index(place)),
+    )
+    rows = [
+        [
+            SCORE_TASKS[task] + (", constant rate" if schedule == "constant" else ""),
+            OPTIMISERS[optimiser],
+            f"{steps:,}",
+            f"{density:.0%}",
+            *(by_seed(cells[task, schedule, optimiser, steps, density].get(r, [])) for r in RULES),
+        ]
+        for task, schedule, optimiser, steps, density in order
+    ]
+    return ["task", "weights' optimiser", "steps", "density", *RULES.values()], rows
+
+
+def score_variants(runs: Sequence[dict[str, Any]]) -> Table:
+    """Other temperatures and weights of gradients, where the rule was chosen."""
+    cells: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for run in runs:
+        place = run["task"], run["density"], run["steps"], run["schedule"]
+        if place == ("cifar8", 0.05, 1000, "cosine") and run["rule"] not in ("optimiser", "gmp"):
+            found = cells.setdefault((_path(run), _weight(run)), {})
+            found.setdefault(run["optimiser"], []).append(run)
+    rows = [
+        [path, weight, *(by_seed(found.get(name, [])) for name in OPTIMISERS)]
+        for (path, weight), found in sorted(cells.items(), key=lambda item: item[0][0])
+    ]
+    return ["temperature, in units of $z$", "weight of gradients", *OPTIMISERS.values()], rows
+
+
+def _path(run: dict[str, Any]) -> str:
+    if run["rule"] == "method":
+        return "the rule above"
+    if run["rule"] == "imitated path":
+        return "as seen in the paper's way (0.001 to 12)"
+    first, rise, last = (run["constants"][name] for name in ("first", "rise", "last"))
+    then = f", then to {first * rise * last:g}" if last > 1 else ""
+    return f"{first:g} to {first * rise:g}{then}"
+
+
+def _weight(run: dict[str, Any]) -> str:
+    constants = run["constants"] or {"tilt": 200, "falls": True}  # those of the rule
+    tilt = "equal" if constants["tilt"] == 1 else f"${constants['tilt']:g}^{{t/T}}$"
+    return f"{tilt}, cosine" if constants["falls"] else tilt

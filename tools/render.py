@@ -215,6 +215,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gate-overhead": gate_overhead,
     "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
     "score-lr": score_lr,
+    "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
     "cifar-curve": cifar_curve,
