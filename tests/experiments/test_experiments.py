@@ -5,6 +5,7 @@ import json
 import pytest
 
 from prunus.errors import SettingError
+from prunus.lookup import names_of_code
 from prunus.methods import METHODS
 from prunus.report.paper import PaperNumber, paper_of
 from prunus.runs.method_settings import MethodSettings
@@ -44,9 +45,10 @@ def test_an_experiment_of_the_paper_expands_at_every_scale(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_THE_PAPER])
-def test_the_others_expand_too(name, monkeypatch):
+def test_the_others_expand_too(name, monkeypatch, trust):
     monkeypatch.chdir(experiments_folder().parent)
     experiment = named_experiment(name)
+    trust(*names_of_code(experiment.model_dump()))
     assert experiment.name == name and "smoke" in experiment.scales
     full, small = (outline(experiment.at_scale(scale)) for scale in (None, "smoke"))
     assert sum(run.epochs for run in small) < sum(run.epochs for run in full)
@@ -59,10 +61,11 @@ def test_the_comparison_has_every_method():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_methods_take_their_settings(name):
+def test_the_methods_take_their_settings(name, trust):
     """On any network: settings that only a method at work can refuse."""
     given = {}
     experiment = named_experiment(name)
+    trust(*names_of_code(experiment.model_dump()))
     for scale in (None, *experiment.scales):
         for run in outline(experiment.at_scale(scale)):
             method = getattr(getattr(run, "settings", None), "method", None)

@@ -200,7 +200,7 @@ def test_folders_without_results(tmp_path):
     with pytest.raises(SettingError, match=r"no results\.json"):
         rates_of(tmp_path)
     (tmp_path / "results.json").write_text("{")
-    with pytest.raises(SettingError, match="cannot read"):
+    with pytest.raises(SettingError, match="is damaged"):
         rates_of(tmp_path)
 
 
