@@ -274,6 +274,13 @@ def test_a_run_folder_stays_in_the_folder(spied: Command) -> None:
     assert status == 2 and "is in another folder" in errors
 
 
+def test_our_own_experiments_import_nothing_from_any_folder(spied: Command) -> None:
+    Path("experiments").mkdir()
+    Path("experiments/budget_designs.py").write_text("import spy\n")
+    status, _, errors = spied("sweep", "budget", "--scale", "smoke", "--dry-run")
+    assert status == 2 and "names code" in errors and noted() == []
+
+
 def test_names_of_code() -> None:
     content = {
         "tasks": {"digits/a.b:c": {}, "digits/mlp": {}},
