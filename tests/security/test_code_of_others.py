@@ -28,7 +28,7 @@ from prunus.tasks import load_task
 SPY = """
 from dataclasses import replace
 from pathlib import Path
-from prunus.methods import MagnitudePruning
+from prunus import MagnitudePruning
 from prunus.tasks import load_task
 from prunus.tasks.networks import NETWORKS
 
