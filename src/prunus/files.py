@@ -1,9 +1,10 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one."""
+"""Files: written so that a reader sees the old one or the new one, and read if they are files."""
 
 import os
 from pathlib import Path
 
 import prunus_runtime.atomic
+from prunus_runtime.atomic import read_file as read_file
 
 
 def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview | str) -> Path:
@@ -17,3 +18,8 @@ def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview 
         if error.errno is not None:
             error.filename = os.fspath(path)
         raise
+
+
+def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
+    """The text of a regular file; see `read_file`."""
+    return read_file(path).decode(errors=errors)

@@ -1,8 +1,10 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one."""
+"""Files: written so that a reader sees the old one or the new one, and read if they are files."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -25,6 +27,17 @@ def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview 
         raise
     _sync_folder(target.parent)
     return target
+
+
+def read_file(path: str | os.PathLike[str], most: int = -1) -> bytes:
+    """The content of a regular file, or its first `most` bytes.
+
+    Anything else is an `OSError`: a pipe, to which nobody may ever write, would be waited for.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+        return file.read(most)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from prunus_runtime import storage
-from prunus_runtime.atomic import write_atomically
+from prunus_runtime.atomic import read_file, write_atomically
 from prunus_runtime.checks import shown
 from prunus_runtime.errors import GraphError, RuntimeFileError
 from prunus_runtime.graph import Graph, described, infer
@@ -59,8 +59,7 @@ def load(path: str | os.PathLike[str], limits: Limits | None = DEFAULT) -> Graph
     A network that takes more than `limits`, and more than a multiple of the file's own size, is
     refused before memory is taken. None stands for no limits.
     """
-    with Path(path).open("rb") as file:
-        content = file.read(MAX_FILE + 1)
+    content = read_file(path, MAX_FILE + 1)
     with _naming(f"{path}:"):
         return decode(content, limits)
 

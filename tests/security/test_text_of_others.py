@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import prunus_runtime
 from prunus import Manifest, Mask, PrunusWarning, SettingError, Ticket
 from prunus.cli import _show_warning
 from prunus.runs.settings_file import parse_yaml, read_settings
 from prunus.sweeps.experiment import read_experiment
+from prunus.sweeps.grid import combinations
 from prunus.tables import printable, text_table
 
 Command = Callable[..., tuple[int, str, str]]
@@ -106,3 +109,35 @@ def test_ordinary_aliases_work() -> None:
     one = {"a": [1, 2]}
     assert parse_yaml(text) == {"one": one, "two": one, "three": {**one, "b": 3}}
     assert parse_yaml("") is None
+
+
+def test_pipes_are_not_waited_for(cli: Command) -> None:
+    for name in ("sent.yaml", "sent.prunus", "sent.json"):
+        os.mkfifo(name)
+    run = Path("runs/one")
+    run.mkdir(parents=True)
+    for name in ("settings.yaml", "results.json", "metrics.jsonl", "origin.json"):
+        os.mkfifo(run / name)
+    for command in (
+        ["sweep", "sent.yaml", "--dry-run"],
+        ["train", "--config", "sent.yaml"],
+    ):
+        status, _, errors = cli(*command)
+        assert status == 2 and "not a regular file" in errors
+    with pytest.raises(OSError, match="not a regular file"):
+        prunus_runtime.load("sent.prunus")
+    assert cli("report", "sent.json")[0] == 2
+    with pytest.warns(PrunusWarning, match="it is not a regular file"):
+        cli("report", "runs")
+
+
+def test_settings_go_fifty_deep() -> None:
+    assert parse_yaml("[" * 49 + "1" + "]" * 49)
+    with pytest.raises(SettingError, match="nested more than 50 deep"):
+        parse_yaml("{a: " * 300 + "1" + "}" * 300)
+
+
+def test_a_small_grid_of_many_runs() -> None:
+    values = list(range(300))
+    with pytest.raises(SettingError, match="8,100,000,000 combinations, and 10,000 is the most"):
+        list(combinations(dict.fromkeys(("seed", "rounds", "a", "b"), values)))

@@ -111,7 +111,7 @@ def test_what_is_written_can_be_read(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TicketError, match="it is a pipe"):
+    with pytest.raises(TicketError, match="it is not a regular file"):
         Ticket.load(tmp_path / "pipe")
 
 

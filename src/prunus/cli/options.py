@@ -26,7 +26,7 @@ class RunOptions:
     task: str | None = None
     "DATA/NETWORK, such as digits/digits_convnet or cifar10/resnet20; or package.module:function."
     recipe: str | None = None
-    "Recipe of optimisation by name: tickets, tickets-vgg, pruning, conv6, imagenet, digits."
+    "How to optimise: tickets, tickets-vgg, pruning, conv6, imagenet, digits or modern."
     epochs: int | None = None
     "Epochs (of a round); the recipe's learning-rate drops move in proportion."
     batch_size: int | None = None

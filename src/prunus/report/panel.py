@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prunus.errors import PrunusWarning, TicketError
+from prunus.files import read_text
 from prunus.masks import LayerDensity
 from prunus.report.parameters import as_text, flattened
 from prunus.report.records import Record
@@ -76,7 +77,7 @@ def curves(folder: Path, metric: MetricInfo) -> list[dict[str, Any]]:
     path = folder / METRICS
     stages: dict[str, list[EpochMetrics]] = {}
     try:
-        text = path.read_text(errors="replace")
+        text = read_text(path, errors="replace")
     except OSError:
         return []
     for line in text.splitlines():

@@ -13,6 +13,7 @@ from warnings import warn
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from prunus.errors import PrunusWarning, SettingError
+from prunus.files import read_text
 from prunus.runs.results import RESULTS, RunResults, parse_results
 from prunus.runs.settings_file import parse_yaml
 
@@ -183,7 +184,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
 def _content(path: Path) -> Any:
     """What a YAML or JSON file holds; `_DAMAGED`, and a warning, if it is not one."""
     try:
-        text = path.read_text()
+        text = read_text(path)
         return json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except OSError as error:
         _skip(path, error.strerror or str(error))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from prunus.errors import SettingError
-from prunus.files import write_atomically
+from prunus.files import read_text, write_atomically
 from prunus.schema import Schema
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 
@@ -136,7 +136,7 @@ def read_results(folder: Path) -> RunResults | None:
     """The results of a run so far; None if there are none. A damaged file is a `SettingError`."""
     path = folder / RESULTS
     try:
-        return parse_results(json.loads(path.read_text()))
+        return parse_results(json.loads(read_text(path)))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -171,7 +171,7 @@ def parse_results(content: Mapping[str, Any]) -> RunResults:
 def read_epochs(folder: Path) -> list[EpochMetrics]:
     """The lines of `metrics.jsonl`; a last line that is still being written is left out."""
     try:
-        lines = (folder / METRICS).read_text().splitlines(keepends=True)
+        lines = read_text(folder / METRICS).splitlines(keepends=True)
         return [parse_epoch(json.loads(line)) for line in lines if line.endswith("\n")]
     except OSError:
         return []

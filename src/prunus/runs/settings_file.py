@@ -10,17 +10,19 @@ from typing import Any
 import yaml
 
 from prunus.errors import SettingError
-from prunus.files import write_atomically
+from prunus.files import read_text, write_atomically
 from prunus.schema import Schema
 
 _MOST_VALUES = 100_000
 """In a file of settings; the largest of ours has a few hundred."""
+_DEEPEST = 50
+"""Values inside of values; ours go ten deep."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
-        content = parse_yaml(path.read_text())
+        content = parse_yaml(read_text(path))
     except OSError as error:
         raise SettingError(f"cannot read the settings {path}: {error.strerror}") from error
     except ValueError as error:
@@ -41,9 +43,10 @@ def parse_yaml(text: str) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        size = _size(root, {})
-        if size > _MOST_VALUES:
+        if _size(root, {}) > _MOST_VALUES:
             raise SettingError(f"it holds more than {_MOST_VALUES:,} values, aliases counted")
+        if _depth(root) > _DEEPEST:
+            raise SettingError(f"it is nested more than {_DEEPEST} deep")
         return loader.construct_document(root)
     except RecursionError as error:
         raise SettingError("it is nested too deeply") from error
@@ -57,10 +60,17 @@ def _size(node: yaml.Node, known: dict[int, float]) -> float:
     """How many values a node stands for; infinitely many if it contains itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
-        parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        below = (part for item in parts for part in (item if isinstance(item, tuple) else (item,)))
-        known[id(node)] = 1 + sum(_size(part, known) for part in below)
+        known[id(node)] = 1 + sum(_size(part, known) for part in _parts(node))
     return known[id(node)]
+
+
+def _depth(node: yaml.Node) -> int:
+    return 1 + max(map(_depth, _parts(node)), default=0)
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    items = node.value if isinstance(node, yaml.CollectionNode) else []
+    return [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
 
 
 def write_settings(path: Path, settings: Schema) -> Path:

@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from prunus.files import read_text
 from prunus.runs.results import METRICS, EpochMetrics, Values, parse_epoch, read_results
 from prunus.sweeps.planned import AwaitsTicket
 from prunus.sweeps.state import RunState
@@ -191,7 +192,7 @@ def _first_value(values: Values) -> str:
 def _epochs(folder: Path | None) -> tuple[int, EpochMetrics | None]:
     """How many epochs a run has trained, and the last of them."""
     try:
-        text = (folder / METRICS).read_text() if folder else ""
+        text = read_text(folder / METRICS) if folder else ""
     except OSError:
         return 0, None
     lines = text[: text.rfind("\n") + 1].splitlines()  # without one that is being written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -12,6 +13,9 @@ from prunus.runs.settings_file import merge
 Combination = dict[str, Any]
 """Dotted setting -> one value."""
 
+_MOST = 10_000
+"""Combinations of one grid: a small file may name more than there is memory for."""
+
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
     """All combinations, the last setting changing fastest.
@@ -19,6 +23,12 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
     `{"a": [1, 2], "b, c": [[3, 4], [5, 6]]}` has four: `b` and `c` go together.
     """
     axes = [_axis(key, values) for key, values in grid.items()]
+    count = math.prod(map(len, axes))
+    if count > _MOST:
+        raise SettingError(
+            f"grid: {', '.join(grid)} have {count:,} combinations, and {_MOST:,} is the most: "
+            "make several rows of it"
+        )
     for parts in product(*axes):
         yield {name: value for part in parts for name, value in part.items()}
 

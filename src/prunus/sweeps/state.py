@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prunus.errors import PrunusError, SettingError
-from prunus.files import write_atomically
+from prunus.files import read_text, write_atomically
 from prunus.runs.results import read_results
 from prunus.runs.settings import RunSettings
 from prunus.sweeps.planned import Planned, Ready
@@ -133,7 +133,7 @@ class SweepFile:
         if not self.path.exists():
             return {}
         try:
-            content = json.loads(self.path.read_text())
+            content = json.loads(read_text(self.path))
             if content["version"] == VERSION:
                 runs = content["runs"]
                 return {run["id"]: run["error"] for run in runs if run["status"] == "failed"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.errors import TicketError
-from prunus.files import write_atomically
+from prunus.files import read_file, write_atomically
 from prunus.gates import check_attachable, plain_tensors
 from prunus.masks import Mask
 from prunus.tables import percent
@@ -167,9 +166,7 @@ class Ticket:
     def load(cls, path: str | os.PathLike[str]) -> Ticket:
         """Read and validate a ticket file; anything wrong with it is a `TicketError`."""
         try:
-            if stat.S_ISFIFO(Path(path).stat().st_mode):  # nobody may ever write to it
-                raise TicketError(f"cannot read the ticket {path}: it is a pipe, not a file")
-            data = Path(path).read_bytes()
+            data = read_file(path)
         except OSError as error:
             raise TicketError(f"cannot read the ticket {path}: {error.strerror}") from error
         try:
