@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,8 +128,10 @@ def test_pipes_are_not_waited_for(cli: Command) -> None:
     with pytest.raises(OSError, match="not a regular file"):
         prunus_runtime.load("sent.prunus")
     assert cli("report", "sent.json")[0] == 2
-    with pytest.warns(PrunusWarning, match="it is not a regular file"):
-        cli("report", "runs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        _, _, errors = cli("report", "runs")
+    assert "settings.yaml, which is damaged: it is not a regular file" in errors
 
 
 def test_settings_go_fifty_deep() -> None:
