@@ -1,9 +1,10 @@
-"""What training loops ask of methods: following an optimiser."""
+"""What training loops ask of methods: following an optimiser, the gradient of the penalty."""
 
 import copy
 
 import pytest
 import torch
+from torch import nn
 
 import prunus
 from support.models import ConvNet, images, seeded
@@ -165,3 +166,103 @@ def test_a_copy_follows_nothing():
     assert not other._optimizer_step_post_hooks
     twin.step()
     assert (cs.t, twin.t) == (3, 3)
+
+
+# The gradient of the penalty
+
+PENALISED = {
+    "cs": {"mask_init": 0.1},
+    "cs with a budget": {"target_density": 0.4},
+    "cs by macs": {"penalty_cost": "macs"},
+    "cs by filters": {"granularity": "filter"},
+    "iss": {},
+    "l0": {"samples": 1},
+    "netslim": {"target_density": 0.4},
+}
+
+
+def penalised(name, **more):
+    settings = {"steps": 6, "select": "all", "penalty": 0.3, **PENALISED[name], **more}
+    return prunus.METHODS[name.partition(" ")[0]](seeded(ConvNet).double(), **settings)
+
+
+def gradients(method):
+    return {n: p.grad for n, p in method.model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(("parts", "scale"), [(1, 1.0), (4, 1.0), (2, 1024.0)])
+@pytest.mark.parametrize("name", PENALISED)
+def test_regularize_equals_adding_the_penalty_to_the_loss(name, parts, scale):
+    in_loss, beside_it = penalised(name), penalised(name)
+    for method in (in_loss, beside_it):
+        torch.manual_seed(9)  # for methods that draw masks
+        for part in x.double().split(len(x) // parts):
+            loss = method.model(part).square().mean()
+            if method is in_loss:
+                loss = loss + method.penalty()
+            (scale * loss / parts).backward()
+    without = {n: g.clone() for n, g in gradients(beside_it).items()}
+    beside_it.regularize(scale)
+    expected, found = gradients(in_loss), gradients(beside_it)
+    assert expected.keys() == found.keys()
+    for n, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[n], rtol=1e-9, atol=1e-12)
+    own = {n for n in found if ".parametrizations." in n and not n.endswith("original")}
+    assert own
+    assert {n for n in found if not torch.equal(found[n], without[n])} == own
+
+
+def test_regularize_by_hand_without_any_data():
+    model = nn.Linear(2, 1, bias=False)
+    cs = prunus.ContinuousSparsification(model, steps=2, select="all", penalty=0.5)
+    score = cs.gates["weight"].score
+    cs.regularize()
+    # lambda * beta * m * (1 - m), with m = 1/2
+    assert score.grad.tolist() == [[0.125, 0.125]]
+    cs.regularize(scale=2.0)
+    assert score.grad.tolist() == [[0.375, 0.375]]
+    assert model.parametrizations.weight.original.grad is None
+
+
+@pytest.mark.parametrize("name", PENALISED)
+def test_regularize_between_forward_and_backward_leaves_the_loss_alone(name):
+    early, late = penalised(name), penalised(name)
+    for method in (early, late):
+        torch.manual_seed(9)
+        loss = method.model(x.double()).square().mean()
+        if method is early:
+            method.regularize()
+        loss.backward()
+        if method is late:
+            method.regularize()
+    for n, gradient in gradients(early).items():
+        torch.testing.assert_close(gradient, gradients(late)[n], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cs", "cs with a budget"])
+def test_regularize_in_the_loop_of_a_method_that_follows(name):
+    in_loss, beside_it = penalised(name), penalised(name)
+    for method in (in_loss, beside_it):
+        optimizer = torch.optim.SGD(method.param_groups(0.1), momentum=0.9)
+        method.follow(optimizer)
+        for _ in range(6):
+            loss = method.model(x.double()).square().mean()
+            (loss + method.penalty() if method is in_loss else loss).backward()
+            if method is beside_it:
+                method.regularize()
+            optimizer.step()
+            optimizer.zero_grad()
+    for n, tensor in beside_it.model.state_dict().items():
+        torch.testing.assert_close(tensor, in_loss.model.state_dict()[n], rtol=1e-6, atol=1e-6)
+
+
+def test_regularize_does_nothing_without_a_penalty_or_once_hardened():
+    imp = attach("imp")
+    imp.regularize()
+    cs = penalised("cs", penalty=0.0)
+    cs.regularize()
+    hardened = penalised("cs with a budget")
+    with pytest.warns(prunus.errors.SearchWarning):
+        hardened.harden()
+    hardened.regularize()
+    assert not any(gradients(method) for method in (imp, cs, hardened))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -43,6 +44,24 @@ class Loop(Hooks[G]):
         """What to add to the loss; zero for methods without a penalty."""
         self._check_attached()
         return next(self.model.parameters()).new_zeros(())
+
+    def regularize(self, scale: float = 1.0) -> None:
+        """Instead of adding `penalty()` to the loss, add its gradient to those of the gates.
+
+        Call it once for each step of the optimiser, after the last backward pass. `scale` is the
+        factor on the loss that these gradients still have, as of a `GradScaler`.
+        """
+        penalty = self.penalty()
+        if penalty.requires_grad:
+            learned = [p for gate in self.gates.values() for p in gate.parameters()]
+            # Not backward(), which would tell DDP. The graph may be that of a forward pass whose
+            # own backward pass is still to come.
+            gradients = torch.autograd.grad(scale * penalty, learned, retain_graph=True)
+            for parameter, gradient in zip(learned, gradients, strict=True):
+                if parameter.grad is None:
+                    parameter.grad = gradient
+                else:
+                    parameter.grad += gradient
 
     def step(self) -> None:
         """Tell the method that the optimiser made a step. Does nothing once hardened."""
