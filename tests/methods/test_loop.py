@@ -1,4 +1,4 @@
-"""What training loops ask of methods: following an optimiser, the gradient of the penalty."""
+"""What training loops ask of methods: following an optimiser, groups, the penalty."""
 
 import copy
 
@@ -166,6 +166,101 @@ def test_a_copy_follows_nothing():
     assert not other._optimizer_step_post_hooks
     twin.step()
     assert (cs.t, twin.t) == (3, 3)
+
+
+# Groups of people's own
+
+
+def split(model):
+    """As for Muon or without decay for vectors: by shape, in the order of the model."""
+    named = list(model.named_parameters())
+    return (
+        [p for _, p in named if p.dim() > 1],
+        [p for _, p in named if p.dim() < 2],
+    )
+
+
+def ids(parameters):
+    return [id(p) for p in parameters]
+
+
+@pytest.mark.parametrize("when", ["before attaching", "after attaching"])
+@pytest.mark.parametrize("name", METHODS)
+def test_own_groups_keep_order_and_options(name, when):
+    model = seeded(ConvNet)
+    matrices, vectors = split(model)
+    cls, settings = METHODS[name]
+    method = prunus.METHODS[cls](model, steps=6, select="all", **settings)
+    scores = [p for gate in method.gates.values() for p in gate.parameters()]
+    given = matrices, vectors
+    if when == "after attaching":  # then the scores are among the parameters of the model
+        given = split(model)
+        assert bool(scores) == (set(ids(given[0])) > set(ids(matrices)))
+    groups = [
+        {"params": iter(given[0]), "use_muon": True, "lr": 0.02},
+        {"params": given[1], "weight_decay": 0.0},
+    ]
+    first, second, *own = method.param_groups(0.001, groups, weight_decay=0.1, use_muon=False)
+    assert sorted(ids(first["params"])) == sorted(ids(matrices))
+    expected = [id(p) for p in given[0] if id(p) not in ids(scores)]
+    assert ids(first["params"]) == expected
+    assert ids(second["params"]) == ids(vectors)
+    options = [{k: v for k, v in g.items() if k != "params"} for g in (first, second)]
+    assert options == [
+        {"use_muon": True, "lr": 0.02, "weight_decay": 0.1},
+        {"use_muon": False, "lr": 0.001, "weight_decay": 0.0},
+    ]
+    if name == "cs":
+        [of_scores] = own
+        assert ids(of_scores["params"]) == ids(scores)
+        assert (of_scores["weight_decay"], of_scores["use_muon"]) == (0.0, False)
+        assert of_scores["lr"] == method.param_groups(0.001)[1]["lr"]
+    else:
+        assert own == []
+
+
+@pytest.mark.parametrize("name", ["l0", "netslim", "str"])
+def test_the_gates_of_other_methods_have_their_own_group_too(name):
+    method = prunus.METHODS[name](seeded(ConvNet), steps=6, select="all")
+    groups = method.param_groups(0.1, [{"params": method.model.parameters(), "momentum": 0.5}])
+    gates = [p for gate in method.gates.values() for p in gate.parameters()]
+    assert [g.get("momentum") for g in groups] == [0.5, None]
+    assert ids(groups[1]["params"]) == ids(gates)
+    assert not set(ids(groups[0]["params"])) & set(ids(gates))
+
+
+@pytest.mark.parametrize("form", ["parameters", "named", "one group", "a tensor"])
+def test_groups_in_every_form_that_optimisers_take(form):
+    cs = attach("cs with a budget")
+    forms = {
+        "parameters": cs.model.parameters,
+        "named": cs.model.named_parameters,
+        "one group": lambda: [{"params": cs.model.parameters()}],
+        "a tensor": lambda: [{"params": cs.model.bn.weight}],
+    }
+    whole = ids(cs.param_groups(0.1)[0]["params"])
+    optimizer = torch.optim.SGD(cs.param_groups(0.1, forms[form]()))
+    held = ids(optimizer.param_groups[0]["params"])
+    assert held == ([id(cs.model.bn.weight)] if form == "a tensor" else whole)
+    assert (form == "named") == ("param_names" in optimizer.param_groups[0])
+
+
+def test_own_groups_train_as_the_one_group_does():
+    one, two = attach("cs"), attach("cs")
+    groups = [{"params": part} for part in split(two.model)]
+    optimizers = [
+        torch.optim.SGD(m.param_groups(0.1, g, momentum=0.9, weight_decay=0.1))
+        for m, g in ((one, None), (two, groups))
+    ]
+    for method, optimizer in zip((one, two), optimizers, strict=True):
+        train(method, optimizer, 4, by_hand=True)
+    assert_same(one, two)
+
+
+def test_a_group_of_gated_weights_is_refused():
+    cs = attach("cs")
+    with pytest.raises(prunus.SettingError, match=r"weight of shape \(3, 4\) .* behind its gate"):
+        cs.param_groups(0.1, [{"params": [cs.model.fc.weight]}])
 
 
 # The gradient of the penalty

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from prunus import gates as gating
 from prunus.errors import AttachError
+from prunus.methods.common.groups import Groups, without
 from prunus.methods.hooks import G, Hooks
 from prunus.methods.settings import check
 from prunus.selection import Selection
@@ -26,12 +27,20 @@ class Loop(Hooks[G]):
     _following: RemovableHandle | None = field(init=False)
     _in_hook = False
 
-    def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Parameter groups for any optimiser; `options` are the optimiser's own for the weights."""
+    def param_groups(
+        self, lr: float, groups: Groups | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Parameter groups for any optimiser; `options` are the optimiser's own for the weights.
+
+        `groups` are yours, in any form that optimisers take: their order and options stay, and `lr`
+        and `options` are for what a group leaves open. What the gates learn is taken out of them.
+        """
         self._check_attached()
         own = {id(p) for gate in self.gates.values() for p in gate.parameters()}
-        weights = [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
-        return [{**options, "params": weights, "lr": lr}] if weights else []
+        if groups is None:
+            weights = [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
+            return [{**options, "params": weights, "lr": lr}] if weights else []
+        return [{"lr": lr, **options, **group} for group in without(own, groups)]
 
     def gate_group(
         self, lr: float, options: Mapping[str, Any], *, weight_decay: float = 0.0
