@@ -1,4 +1,4 @@
-"""What training loops ask of methods: following an optimiser, groups, the penalty."""
+"""What training loops ask of methods: following, groups, the penalty, evaluation."""
 
 import copy
 
@@ -27,7 +27,9 @@ def attach(name, seed=0, **more):
 
 
 def adam(method):
-    return torch.optim.AdamW(method.param_groups(0.01, weight_decay=0.1))
+    # With the automatic rate, which is for SGD, Adam would close every gate of CS at once.
+    own = {"score_lr": 0.01} if getattr(method, "scores", None) == "optimiser" else {}
+    return torch.optim.AdamW(method.param_groups(0.01, weight_decay=0.1, **own))
 
 
 def train(method, optimizer, steps, parts=1, *, by_hand=False):
@@ -361,3 +363,63 @@ def test_regularize_does_nothing_without_a_penalty_or_once_hardened():
         hardened.harden()
     hardened.regularize()
     assert not any(gradients(method) for method in (imp, cs, hardened))
+
+
+# The binary mask in evaluation
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hard_in_eval_computes_with_the_binary_mask_in_evaluation_alone(name):
+    method = attach(name)
+    train(method, adam(method), 3, by_hand=True)
+    model, keys = method.model.eval(), list(method.model.state_dict())
+    soft = model(x)
+    with method.hard():
+        hard = model(x)
+    assert method.hard_in_eval is False
+    method.hard_in_eval = True
+    assert torch.equal(model(x), hard)
+    assert torch.equal(copy.deepcopy(model)(x), hard)
+    assert list(model.state_dict()) == keys
+    method.hard_in_eval = False
+    assert torch.equal(model(x), soft)
+    if name.startswith("cs"):
+        assert not torch.equal(soft, hard)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hard_in_eval_does_not_change_what_is_learned(name):
+    plain, hard = attach(name), attach(name)
+    hard.hard_in_eval = True
+    for method in (plain, hard):
+        optimizer = adam(method)
+        for _ in range(2):
+            train(method, optimizer, 3, by_hand=True)
+            with torch.no_grad():
+                method.model.eval()(x)  # somebody's evaluation
+            method.model.train()
+    assert_same(plain, hard)
+    assert plain.state_dict().keys() == hard.state_dict().keys()
+    assert plain.settings == hard.settings
+    assert hard.end_round() == plain.end_round()
+    assert hard.harden() == plain.harden()
+    assert_same(plain, hard)
+
+
+def test_hard_in_eval_of_a_model_that_was_in_evaluation_mode_when_attached():
+    cs = prunus.ContinuousSparsification(seeded(ConvNet).eval(), steps=6, mask_init=-0.1)
+    cs.hard_in_eval = True
+    assert not cs.model.conv1.weight.any()
+    assert cs.model.train().conv1.weight.all()
+
+
+def test_hard_in_eval_when_compiled():
+    cs = attach("cs")
+    train(cs, adam(cs), 3, by_hand=True)
+    compiled = torch.compile(cs.model.eval(), backend="eager")
+    with torch.no_grad():
+        soft = compiled(x)
+        cs.hard_in_eval = True
+        hard, expected = compiled(x), cs.model(x)
+    torch.testing.assert_close(hard, expected)
+    assert not torch.allclose(soft, hard)

@@ -106,6 +106,19 @@ class Loop(Hooks[G]):
         self._following = optimizer.register_step_post_hook(self._after_optimiser)
         return self._following
 
+    @property
+    def hard_in_eval(self) -> bool:
+        """Whether the model computes with its binary mask in evaluation mode; set it at any time.
+
+        Not a setting: it changes nothing that is learned, unless you train in evaluation mode.
+        """
+        return all(gate.hard_in_eval for gate in self.gates.values())
+
+    @hard_in_eval.setter
+    def hard_in_eval(self, value: bool) -> None:
+        for gate in self.gates.values():
+            gate.hard_in_eval = value
+
     # Details
 
     def _after_optimiser(self, *_: Any) -> None:
