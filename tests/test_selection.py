@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
+import prunus
 from prunus import AttachError, Candidate, Selection, SelectionError, candidates, choose
 
 
@@ -100,7 +103,8 @@ class TestRules:
         [
             ("fc.weight", ["fc.weight"]),
             ("block.*.weight", ["block.reduce.weight", "block.conv.weight",
-                                "block.shortcut.0.weight", "block.shortcut.1.weight"]),
+                                "block.shortcut.0.weight"]),
+            ("block.shortcut.1.weight", ["block.shortcut.1.weight"]),
             ("lstm.weight_ih_l?", ["lstm.weight_ih_l0", "lstm.weight_ih_l1"]),
             ("*.bias_hh", ["cell.bias_hh"]),
             ("scale", ["scale"]),
@@ -195,7 +199,106 @@ class TestAttention:
         ]  # fmt: skip
 
 
+class Conv1D(nn.Module):
+    """As in transformers: a linear layer that stores its weight as (in, out)."""
+
+    def __init__(self, out: int, into: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(into, out))
+        self.bias = nn.Parameter(torch.zeros(out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+class Experts(nn.Module):
+    """Weights that are parameters of no known module, beside what is no weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.ones(4, 3, 2))  # one matrix for each of four experts
+        self.router = nn.Parameter(torch.ones(3, 4))
+        self.gain = nn.Parameter(torch.ones(3))
+        self.norm = nn.LayerNorm((2, 3))
+
+
+class MyRMSNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+
+class TestUnknownModules:
+    def test_conv1d_of_transformers_is_linear(self) -> None:
+        model = nn.Sequential(Conv1D(6, 2), nn.Embedding(5, 4))
+        assert names(choose(model, "linear")) == ["0.weight"]
+        assert names(choose(model, "all")) == ["0.weight", "1.weight"]
+
+    def test_a_filter_of_conv1d_is_a_column(self) -> None:
+        model = nn.Sequential(Conv1D(6, 2))
+        cs = prunus.ContinuousSparsification(
+            model, steps=1, select="all", granularity="filter", mask_init=0.1
+        )
+        gate = cs.gates["0.weight"]
+        assert gate.score.shape == (1, 6)
+        with torch.no_grad():
+            gate.score[0, 4] = -1.0
+        assert not cs.mask()["0.weight"][:, 4].any()
+        assert cs.mask().kept == 10
+
+    def test_another_module_named_conv1d_is_not(self) -> None:
+        model = Conv1D(2, 2)
+        model.weight = nn.Parameter(torch.ones(2, 2, 3))
+        assert names(choose(model, "other")) == ["weight"]
+
+    def test_other_weights_are_a_kind_that_all_leaves_out(self) -> None:
+        model = nn.ModuleDict({"experts": Experts(), "fc": nn.Linear(2, 2)})
+        assert names(choose(model, "other")) == ["experts.up", "experts.router"]
+        everything = choose(model, "all")
+        assert names(everything) == ["fc.weight"]
+        assert names(everything.passed_over) == ["experts.up", "experts.router"]
+        assert everything.total == 24 + 12 + 3 + 12 + 6
+        assert "7.0% of all parameters" in str(everything)
+
+    def test_other_weights_get_gates(self) -> None:
+        cs = prunus.ContinuousSparsification(Experts(), steps=1, select="other", mask_init=-0.1)
+        assert cs.mask().total == 36
+        with cs.hard():
+            assert not cs.model.up.any()
+        assert cs.remove().up.all()
+
+    def test_nothing_of_a_known_kind_names_other(self) -> None:
+        with pytest.raises(SelectionError, match=r"selections that would: 'other';"):
+            choose(Experts(), "all")
+
+
+class TestNormalisation:
+    @pytest.mark.parametrize("norm", [nn.BatchNorm1d(3), nn.LayerNorm((2, 3)), MyRMSNorm()])
+    def test_is_taken_by_name_only(self, norm: nn.Module) -> None:
+        model = nn.ModuleDict({"fc": nn.Linear(3, 3), "norm": norm})
+        assert names(choose(model, "*.weight")) == ["fc.weight"]
+        assert names(choose(model, "*")) == ["fc.weight", "fc.bias"]
+        assert names(choose(model, ["*.weight", "norm.weight"])) == ["fc.weight", "norm.weight"]
+        with pytest.raises(SelectionError, match="matches no parameter"):
+            choose(model, "norm.*")
+
+
 class TestErrors:
+    @pytest.mark.parametrize("rule", ["all", "0.*", nn.Conv2d])
+    @pytest.mark.parametrize("kind", ["weight", "spectral"])
+    def test_the_old_weight_norm_and_spectral_norm(self, kind: str, rule: str) -> None:
+        norm = getattr(nn.utils, f"{kind}_norm")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the old weight norm is deprecated, but in use
+            model = nn.Sequential(norm(nn.Conv2d(2, 3, 3)), nn.Linear(2, 2))
+        with pytest.raises(
+            AttachError, match=rf"0\.weight_\w+ is under {kind} norm.*remove_{kind}"
+        ):
+            choose(model, rule)
+        assert names(choose(model, "linear")) == ["1.weight"]
+        getattr(nn.utils, f"remove_{kind}_norm")(model[0])
+        assert "0.weight" in names(choose(model, rule))
+
     def test_nothing_matches_lists_the_candidates(self) -> None:
         model = nn.Sequential(nn.Linear(3, 2), nn.Embedding(5, 4))
         with pytest.raises(SelectionError) as raised:
@@ -285,8 +388,12 @@ class TestErrors:
 
 class TestListing:
     def test_printed(self) -> None:
-        title, header, *rows = str(choose(Block())).splitlines()
-        assert title == "2 of 3 weight tensors are sparsified, 80 weights"
+        title, header, *rows, rest = str(choose(Block())).splitlines()
+        # Of 114 parameters: 96 of the convolutions, 18 of biases and BatchNorm.
+        assert title == (
+            "2 of 3 weight tensors are sparsified, 80 weights: 70.2% of all parameters"
+        )
+        assert rest == "not listed: biases, normalisation and the like, 18 parameters"
         assert header.split() == ["parameter", "kind", "shape", "weights", "chosen"]
         assert [row.split() for row in rows] == [
             ["reduce.weight", "conv", "2x4x1x1", "8", "yes"],

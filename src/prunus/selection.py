@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from prunus.errors import AttachError, SelectionError
 from prunus.tables import text_table
@@ -34,6 +36,7 @@ KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     "attention": (nn.MultiheadAttention,),
     "recurrent": (nn.RNNBase, nn.RNNCellBase),
 }
+NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 # What residual networks call the projection beside the main path.
 SHORTCUT_NAMES = frozenset({"shortcut", "downsample", "skip"})
 
@@ -52,6 +55,17 @@ class Candidate:
     def module(self) -> nn.Module:
         """The first module that uses the parameter."""
         return self.owners[0][1]
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it has two dimensions or more, and is not the gain of a normalisation."""
+        return self.parameter.dim() > 1 and not self.is_normalisation
+
+    @property
+    def is_normalisation(self) -> bool:
+        """Whether it belongs to a normalisation layer, also to one that torch does not know."""
+        named = self.parameter.dim() < 2 and "norm" in type(self.module).__name__.lower()
+        return named or isinstance(self.module, NORMALISATIONS)
 
     @property
     def is_shortcut(self) -> bool:
@@ -73,9 +87,13 @@ Select = Rule | Sequence[Rule]
 class Selection(Sequence[Candidate]):
     """The chosen candidates in model order; `print` it to see what was chosen and what was not."""
 
-    def __init__(self, chosen: Sequence[Candidate], passed_over: Sequence[Candidate]) -> None:
+    def __init__(
+        self, chosen: Sequence[Candidate], passed_over: Sequence[Candidate], *, total: int
+    ) -> None:
         self._chosen = tuple(chosen)
         self.passed_over = tuple(passed_over)
+        self.total = total
+        """Parameters of the whole model, biases and all."""
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -89,8 +107,14 @@ class Selection(Sequence[Candidate]):
     def __str__(self) -> str:
         rows = [_row(c, "yes") for c in self] + [_row(c, "no") for c in self.passed_over]
         chosen = sum(c.parameter.numel() for c in self)
-        title = f"{len(self)} of {len(rows)} weight tensors are sparsified, {chosen:,} weights"
-        return f"{title}\n{text_table(['parameter', 'kind', 'shape', 'weights', 'chosen'], rows)}"
+        listed = chosen + sum(c.parameter.numel() for c in self.passed_over)
+        title = (
+            f"{len(self)} of {len(rows)} weight tensors are sparsified, {chosen:,} weights: "
+            f"{chosen / max(1, self.total):.1%} of all parameters"
+        )
+        table = text_table(["parameter", "kind", "shape", "weights", "chosen"], rows)
+        rest = f"not listed: biases, normalisation and the like, {self.total - listed:,} parameters"
+        return "\n".join([title, table, *([rest] if self.total > listed else [])])
 
 
 def candidates(model: nn.Module) -> list[Candidate]:
@@ -125,8 +149,10 @@ def choose(model: nn.Module, select: Select = "paper") -> Selection:
 
     A rule is one of
     - `"paper"`: convolutions except the 1x1 shortcuts; `"all"`: every weight of a known kind;
-    - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`;
-    - a pattern of parameter names: `"encoder.*.weight"` (as in the shell; `*` also matches dots);
+    - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`, or `"other"`:
+      weights of two dimensions and more in modules that are none of these;
+    - a pattern of parameter names: `"encoder.*.weight"` (as in the shell; `*` also matches dots),
+      which takes parameters of normalisation layers only by their full name;
     - a module type: `nn.Conv2d`;
     - a predicate: `lambda candidate: candidate.parameter.numel() > 10_000`.
     A sequence of rules selects what any of them selects. A rule that matches nothing is an error.
@@ -147,14 +173,24 @@ def choose(model: nn.Module, select: Select = "paper") -> Selection:
                 "first"
             )
     ids = {id(c) for c in chosen}
-    weights = [c for c in everything if c.kind != "other"]
-    return Selection(chosen, [c for c in weights if id(c) not in ids])
+    passed_over = [c for c in everything if c.is_weight and id(c) not in ids]
+    return Selection(chosen, passed_over, total=sum(c.parameter.numel() for c in everything))
 
 
 def _kind(module: nn.Module, parameter: nn.Parameter) -> str:
     if parameter.dim() < 2:
         return "other"
+    if is_transposed_linear(module):
+        return "linear"
     return next((kind for kind, types in KINDS.items() if isinstance(module, types)), "other")
+
+
+def is_transposed_linear(module: nn.Module) -> bool:
+    """Whether it is the `Conv1D` of transformers: a linear layer, its weight stored (in, out)."""
+    if type(module).__name__ != "Conv1D":
+        return False
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.dim() == 2
 
 
 def _matches(rule: Rule, candidate: Candidate) -> bool:
@@ -163,9 +199,14 @@ def _matches(rule: Rule, candidate: Candidate) -> bool:
             return candidate.kind == "conv" and not candidate.is_shortcut
         if rule == "all":
             return candidate.kind != "other"
+        if rule == "other":
+            return candidate.kind == "other" and candidate.is_weight
         if rule in KINDS:
             return candidate.kind == rule
-        return any(fnmatchcase(name, rule) for name, _, _ in candidate.owners)
+        names = [name for name, _, _ in candidate.owners]
+        if candidate.is_normalisation:
+            return rule in names
+        return any(fnmatchcase(name, rule) for name in names)
     if isinstance(rule, type):
         is_weight = candidate.parameter.dim() > 1
         return is_weight and any(isinstance(module, rule) for _, module, _ in candidate.owners)
@@ -174,7 +215,15 @@ def _matches(rule: Rule, candidate: Candidate) -> bool:
 
 def check_gateable(candidate: Candidate) -> None:
     """Raise if a module uses the parameter in a way that rules out a gate."""
-    for name, module, _ in candidate.owners:
+    for name, module, attribute in candidate.owners:
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm | SpectralNorm) and attribute.startswith(hook.name):
+                kind = "weight" if isinstance(hook, WeightNorm) else "spectral"
+                raise AttachError(
+                    f"{name} is under {kind} norm, which computes the weight from it: call "
+                    f"torch.nn.utils.remove_{kind}_norm on the module first, or leave it out of "
+                    "the selection"
+                )
         if isinstance(module, KINDS["embedding"]) and module.sparse:
             raise SelectionError(
                 f"{name} has sparse gradients (sparse=True), which a gate cannot give: "
@@ -190,12 +239,12 @@ def check_gateable(candidate: Candidate) -> None:
 
 def _nothing_matches(rule: Rule, everything: Sequence[Candidate]) -> str:
     name = rule if isinstance(rule, str) else getattr(rule, "__name__", repr(rule))
-    weights = [c for c in everything if c.kind != "other"] or list(everything)
+    weights = [c for c in everything if c.is_weight] or list(everything)
     if not weights:
         return f"select={name!r} matches nothing: the model has no floating-point parameters"
-    kinds = sorted({c.kind for c in weights} - {"other"})
+    kinds = sorted({c.kind for c in weights if c.is_weight})
     table = text_table(["parameter", "kind", "shape", "weights"], [_row(c)[:4] for c in weights])
-    hint = ", ".join(repr(k) for k in ["all", *kinds])
+    hint = ", ".join(repr(k) for k in [*(["all"] if set(kinds) - {"other"} else []), *kinds])
     return (
         f"select={name!r} matches no parameter of this model. Named selections that would: {hint}; "
         f"or give a name pattern, a module type or a predicate. Candidates:\n{table}"

@@ -18,6 +18,9 @@ class Gate(nn.Module):
     hard: bool = False
     """While true, the gate multiplies by its binary mask instead of anything softer."""
 
+    hard_in_eval: bool = False
+    """Whether evaluation mode (`model.eval()`) computes with the binary mask as well."""
+
     scale: float = 1.0
     """Factor on every weight that is kept; folded into the weights when the gate is stripped."""
 
@@ -30,7 +33,8 @@ class Gate(nn.Module):
         self.register_buffer("round_mask", None, persistent=False)
 
     def forward(self, w: Tensor) -> Tensor:
-        return masked(self.effective(w), self.mask()) if self.hard else self.soft(w)
+        hard = self.hard or (self.hard_in_eval and not self.training)
+        return masked(self.effective(w), self.mask()) if hard else self.soft(w)
 
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from prunus.errors import SettingError
-from prunus.selection import Candidate
+from prunus.selection import Candidate, is_transposed_linear
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -77,4 +77,6 @@ def _axes(module: nn.Module, shape: tuple[int, ...]) -> tuple[list[int], list[st
     if isinstance(module, TRANSPOSED):  # stored as (in, out / groups, *kernel)
         sizes = [module.groups, shape[0] // module.groups, *shape[1:]]
         return sizes, ["group", "in", "out", *kernel]
+    if is_transposed_linear(module):
+        return list(shape), ["in", "out"]
     return list(shape), ["out", "in", *kernel][: len(shape)]

@@ -1,7 +1,7 @@
 """The base of all methods: its life on a model, from attaching to a ticket.
 
-A method attaches gates to a model and is told of every training step and every end of a round.
-Subclasses define `Hooks`; they know nothing of data, devices, files or the training loop.
+A method attaches gates to a model and is told of every training step (`Loop`) and every end of a
+round. Subclasses define `Hooks`; they know nothing of data, devices, files or the training loop.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from prunus.errors import AttachError, PrunusWarning, SettingError
 from prunus.gates.base import masked
 from prunus.masks import Mask
 from prunus.methods.common.statistics import Statistics, statistics
-from prunus.methods.hooks import Evaluate, G, Hooks
+from prunus.methods.hooks import Evaluate, G
 from prunus.methods.lifecycle import LifeCycle, Moment
+from prunus.methods.loop import Loop
 from prunus.methods.settings import check
 from prunus.selection import choose
 from prunus.tickets.ticket import Manifest, Ticket
 
 
-class Method(Hooks[G]):
+class Method(Loop[G]):
     """A sparsification algorithm at work on one model."""
 
     def __init__(self, model: nn.Module, **settings: Any) -> None:
@@ -42,6 +43,7 @@ class Method(Hooks[G]):
         gating.check_attachable(model)
         self.model = model
         self.life = LifeCycle()
+        self._following = None
         self.selection = choose(model, self.select)
         if not isinstance(self.select, str):
             self.select = [candidate.name for candidate in self.selection]
@@ -58,38 +60,7 @@ class Method(Hooks[G]):
             gating.freeze(model)
         self.on_attach()
 
-    # What the training loop calls
-
-    def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
-        """Parameter groups for any optimiser; `options` are the optimiser's own for the weights."""
-        self._check_attached()
-        own = {id(p) for gate in self.gates.values() for p in gate.parameters()}
-        weights = [p for p in self.model.parameters() if p.requires_grad and id(p) not in own]
-        return [{**options, "params": weights, "lr": lr}] if weights else []
-
-    def gate_group(
-        self, lr: float, options: Mapping[str, Any], *, weight_decay: float = 0.0
-    ) -> dict[str, Any]:
-        """A parameter group of what the gates learn: by default without weight decay."""
-        own = [p for gate in self.gates.values() for p in gate.parameters()]
-        return {**options, "params": own, "lr": lr, "weight_decay": weight_decay}
-
-    def penalty(self) -> Tensor:
-        """What to add to the loss; zero for methods without a penalty."""
-        self._check_attached()
-        return next(self.model.parameters()).new_zeros(())
-
-    def step(self) -> None:
-        """Tell the method that the optimiser made a step. Does nothing once hardened."""
-        self._check_attached()
-        if self.hardened:
-            return
-        if self.life.holds_mask:
-            self._hold(None)
-        self.life.step()
-        if self.round == 1 and self.t == self.rewind_step:
-            self._rewind_weights = self._snapshot()
-        self.on_step()
+    # What happens to a round
 
     def commit(self, evaluate: Evaluate | None = None) -> Mask:
         """Decide the mask that this round found; it holds until the next `step`.
@@ -209,11 +180,13 @@ class Method(Hooks[G]):
         A round that has begun commits to its mask, if it has not (see `commit`).
         """
         self._final_mask()
+        self._stop_following()
         return gating.strip(self.model)
 
     def remove(self) -> nn.Module:
         """Leave the model dense, with the weights as trained, and no trace of the method."""
         self._check_attached()
+        self._stop_following()
         return gating.remove(self.model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -252,10 +225,6 @@ class Method(Hooks[G]):
         self._hold(self.on_commit(evaluate))
         self.life.commit()
 
-    def _hold(self, mask: Mapping[str, Tensor] | None) -> None:
-        for name, (gate, weight) in gating.gated_parameters(self.model).items():
-            gate.round_mask = None if mask is None else mask[name].to(weight.device)
-
     def _final_mask(self) -> Mask:
         self._check_attached()
         return self.commit() if self.t else self.mask()
@@ -270,10 +239,6 @@ class Method(Hooks[G]):
             for parameter in gate.parameters():
                 parameter.requires_grad_(not final)
                 parameter.grad = None  # without a gradient, no optimiser touches it
-
-    def _snapshot(self) -> dict[str, Tensor]:
-        tensors = gating.plain_tensors(self.model)
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
     def _weights_to_rewind_to(self) -> Mapping[str, Tensor]:
         if self._rewind_weights is None:
@@ -292,8 +257,3 @@ class Method(Hooks[G]):
             weight = tensors[name]
             tensors[name] = masked(gate.effective(weight), mask[name].to(weight.device))
         return tensors
-
-    def _check_attached(self) -> None:
-        first = self.selection[0]
-        if not gating.is_attached(first, self.gates[first.name]):
-            raise AttachError("this method has left its model (strip or remove); attach a new one")

@@ -24,6 +24,7 @@ from prunus.methods.common.budget import (
 )
 from prunus.methods.common.costs import MultiplyAdds
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, check_reachable
+from prunus.methods.common.groups import Groups
 from prunus.methods.common.misuse import signs_of_misuse
 from prunus.methods.common.schedules import cosine, cubic
 from prunus.methods.hooks import Evaluate
@@ -174,6 +175,7 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     def param_groups(
         self,
         lr: float,
+        groups: Groups | None = None,
         *,
         score_lr: Annotated[
             float | None, "learning rate of the scores (None: grows as rounds get shorter)"
@@ -188,17 +190,17 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         short run with the paper's rate nothing crosses zero. So `score_lr` is `lr` at the paper's
         33,235 steps a round and grows as the root of `33,235 / steps` below that, unless given.
         """
+        weights = super().param_groups(lr, groups, **options)
         if self.scores == "method":
             check(
                 score_lr is None,
                 f"score_lr={score_lr}: with a target_density step() moves the scores, and there is "
                 'no rate; leave score_lr out, or make the method with scores="optimiser"',
             )
-            return super().param_groups(lr, **options) or [{**options, "params": [], "lr": lr}]
+            return weights or [{**options, "params": [], "lr": lr}]
         if score_lr is None:
             score_lr = lr * max(1.0, PAPER_STEPS / self.steps) ** 0.5
-        own = self.gate_group(score_lr, options)
-        return [*super().param_groups(lr, **options), own]
+        return [*weights, self.gate_group(score_lr, options)]
 
     def penalty_terms(self) -> Iterator[Tensor]:
         """`||sigmoid(beta*s)||_1`; cheapest after the forward pass of the same step."""

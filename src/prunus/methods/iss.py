@@ -12,6 +12,7 @@ from torch import Tensor
 from prunus.gates import BernoulliGate
 from prunus.masks import Mask
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, Seeded, sampler
+from prunus.methods.common.groups import Groups
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, setting
 from prunus.selection import Candidate
@@ -62,9 +63,11 @@ class IterativeStochasticSparsification(Rewinding, Freezable, Seeded, Penalised[
     def make_gate(self, candidate: Candidate) -> BernoulliGate:
         return BernoulliGate(candidate.parameter, self.mask_init)
 
-    def param_groups(self, lr: float, **options: Any) -> list[dict[str, Any]]:
+    def param_groups(
+        self, lr: float, groups: Groups | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
         """The weights alone (none with `freeze_weights`): `step` trains the scores."""
-        return super().param_groups(lr, **options) or [{**options, "params": [], "lr": lr}]
+        return super().param_groups(lr, groups, **options) or [{**options, "params": [], "lr": lr}]
 
     def penalty_terms(self) -> Iterator[Tensor]:
         """`||sigmoid(s)||_1`."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from prunus.gates import HardConcreteGate
 from prunus.masks import Mask
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, Seeded, sampler
+from prunus.methods.common.groups import Groups
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, setting
 from prunus.selection import Candidate
@@ -56,6 +57,7 @@ class L0Regularisation(Rewinding, Freezable, Seeded, Penalised[HardConcreteGate]
     def param_groups(
         self,
         lr: float,
+        groups: Groups | None = None,
         *,
         score_lr: Annotated[
             float | None, "learning rate of the gates (None: `lr * 400,000 / steps`, at least `lr`)"
@@ -73,7 +75,7 @@ class L0Regularisation(Rewinding, Freezable, Seeded, Penalised[HardConcreteGate]
         if score_lr is None:
             score_lr = lr * max(1.0, RATE_STEPS / self.steps)
         own = self.gate_group(score_lr, options)
-        return [*super().param_groups(lr, **options), own]
+        return [*super().param_groups(lr, groups, **options), own]
 
     def penalty_terms(self) -> Iterator[Tensor]:
         """`sigmoid(log_alpha - beta * log(-gamma / zeta))`, the expected l0 of each weight."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from prunus.gates import ScalingGate
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, Penalised, Rewinding
+from prunus.methods.common.groups import Groups
 from prunus.methods.common.ranking import keep_density
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, setting
@@ -44,6 +45,7 @@ class NetworkSlimming(Rewinding, EndsAtDensity[ScalingGate], Penalised[ScalingGa
     def param_groups(
         self,
         lr: float,
+        groups: Groups | None = None,
         *,
         scaling_lr: Annotated[
             float | None, "learning rate of the factors (None: that of the weights)"
@@ -52,7 +54,7 @@ class NetworkSlimming(Rewinding, EndsAtDensity[ScalingGate], Penalised[ScalingGa
     ) -> list[dict[str, Any]]:
         """Two groups: the weights, and the factors without weight decay."""
         own = self.gate_group(lr if scaling_lr is None else scaling_lr, options)
-        return [*super().param_groups(lr, **options), own]
+        return [*super().param_groups(lr, groups, **options), own]
 
     def penalty_terms(self) -> Iterator[Tensor]:
         """`||g||_1`."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from prunus.gates import SoftThresholdGate, gated_parameters
 from prunus.methods.base import Method
 from prunus.methods.common.families import Rewinding
+from prunus.methods.common.groups import Groups
 from prunus.methods.settings import Must, setting
 from prunus.selection import Candidate
 
@@ -49,6 +50,7 @@ class SoftThresholdReparameterisation(Rewinding, Method[SoftThresholdGate]):
     def param_groups(
         self,
         lr: float,
+        groups: Groups | None = None,
         *,
         score_lr: Annotated[
             float | None, "learning rate of `s` (None: that of the weights)"
@@ -61,7 +63,7 @@ class SoftThresholdReparameterisation(Rewinding, Method[SoftThresholdGate]):
         if decay is None:
             decay = PULL / max(rate * self.steps, PULL / MOST)
         own = self.gate_group(rate, options, weight_decay=decay)
-        return [*super().param_groups(lr, **options), own]
+        return [*super().param_groups(lr, groups, **options), own]
 
     def on_attach(self) -> None:
         self._observe()

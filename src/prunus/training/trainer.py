@@ -52,7 +52,7 @@ class Trainer:
         self.loss, self.inputs = loss, inputs
         self.method, self.first_epoch = method, first_epoch
         self.step = 0
-        options = {"weight_decay": recipe.weight_decay}
+        options: dict[str, Any] = {"weight_decay": recipe.weight_decay}
         if method is None:
             trained = [p for p in model.parameters() if p.requires_grad]
             groups = [{"params": trained, **options}]
