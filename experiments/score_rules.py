@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
 from prunus.files import write_atomically
 from prunus.gates import hard
-from prunus.methods import ContinuousSparsification, GradualMagnitudePruning, Method
 from prunus.methods.common.budget import move_scores, shift_scores, spread
 from prunus.methods.common.schedules import cosine, cubic
 from prunus.methods.settings import setting

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from prunus.errors import SettingError
+from prunus.lookup import names_of_code
 from prunus.methods import METHODS
 from prunus.report.paper import PaperNumber, paper_of
 from prunus.runs.method_settings import MethodSettings
@@ -53,6 +54,7 @@ def test_the_others_expand_too(name, monkeypatch, trust):
     monkeypatch.chdir(experiments_folder().parent)
     trust(*OWN_CODE)
     experiment = named_experiment(name)
+    trust(*names_of_code(experiment.model_dump()))
     assert experiment.name == name and "smoke" in experiment.scales
     full, small = (outline(experiment.at_scale(scale)) for scale in (None, "smoke"))
     assert sum(run.epochs for run in small) < sum(run.epochs for run in full)
@@ -70,6 +72,7 @@ def test_the_methods_take_their_settings(name, trust):
     trust(*OWN_CODE)
     given = {}
     experiment = named_experiment(name)
+    trust(*names_of_code(experiment.model_dump()))
     for scale in (None, *experiment.scales):
         for run in outline(experiment.at_scale(scale)):
             method = getattr(getattr(run, "settings", None), "method", None)

@@ -178,7 +178,7 @@ def test_tables_show_the_metric_and_its_unit():
     assert finding(report) == (
         "cs matches the dense network (1.5000±0.0000 nats) with 30.00 % of the weights."
     )
-    assert "above -0.5 %." in " ".join(notes(report))
+    assert "above -0.5 %: on validation data for picks" in " ".join(notes(report))
 
 
 def test_networks_with_different_metrics_are_not_compared():

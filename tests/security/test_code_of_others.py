@@ -28,7 +28,7 @@ from prunus.tasks import load_task
 SPY = """
 from dataclasses import replace
 from pathlib import Path
-from prunus.methods import MagnitudePruning
+from prunus import MagnitudePruning
 from prunus.tasks import load_task
 from prunus.tasks.networks import NETWORKS
 
@@ -272,6 +272,13 @@ def test_a_run_folder_stays_in_the_folder(spied: Command) -> None:
     (run / "results.json").write_text(results.replace("tickets/", "../../tickets/"))
     status, _, errors = spied("deploy", run)
     assert status == 2 and "is in another folder" in errors
+
+
+def test_our_own_experiments_import_nothing_from_any_folder(spied: Command) -> None:
+    Path("experiments").mkdir()
+    Path("experiments/budget_designs.py").write_text("import spy\n")
+    status, _, errors = spied("sweep", "budget", "--scale", "smoke", "--dry-run")
+    assert status == 2 and "names code" in errors and noted() == []
 
 
 def test_names_of_code() -> None:

@@ -29,7 +29,7 @@ def finding(comparison: Comparison) -> str:
     ]
     never = [name for name, point in found if point is None]
     if never:
-        later.append(f"{_listed(never, 'or')} {'was' if len(never) == 1 else 'were'} not shown to")
+        later.append(f"{_listed(never)} {'was' if len(never) == 1 else 'were'} not shown to")
     verb = "matches" if len(first) == 1 else "match"
     text = f"{_listed(first)} {verb} {whole} with {number(KEPT, least)} % of the weights"
     return f"{text}; {', '.join(later)}." if later else f"{text}."
@@ -47,7 +47,8 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.dense is not None:
         found.append(
             "A subnetwork matches if the 95 % interval of its difference to the dense network, "
-            f"paired by seed, is above -{margin_text(comparison)}."
+            f"paired by seed, is above -{margin_text(comparison)}: on {_split(comparison)} data "
+            "for picks, on test data in the column `matching`."
         )
     if comparison.split is None:
         found.append(
@@ -73,11 +74,14 @@ def _evidence(comparison: Comparison) -> str:
         for point in sorted(chosen, key=lambda p: p.density.mean)
     ]
     unit = "points" if metric.unit == "%" else metric.unit
-    split = "validation" if comparison.split else "test"
     return (
-        f"Picked on {split} data; on test data the differences to the dense network are, in "
-        f"{unit or metric.name}: {', '.join(differences)}."
+        f"Picked on {_split(comparison)} data; on test data the differences to the dense network "
+        f"are, in {unit or metric.name}: {', '.join(differences)}."
     )
+
+
+def _split(comparison: Comparison) -> str:
+    return comparison.split or "test"
 
 
 def _difference(comparison: Comparison, point: Point) -> str:
@@ -107,6 +111,6 @@ def _with_unit(metric: MetricInfo, text: str) -> str:
     return f"{text} {metric.unit}".rstrip()
 
 
-def _listed(names: Sequence[str], last: str = "and") -> str:
+def _listed(names: Sequence[str]) -> str:
     *most, end = names
-    return f"{', '.join(most)} {last} {end}" if most else end
+    return f"{', '.join(most)} and {end}" if most else end
