@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,43 @@ def test_broken_links_are_found(tmp_path):
         "other.md",
         "gone.png",
     ]
+
+
+class BeforeTheRunError(Exception):
+    """Raised where a run would begin, with its folder."""
+
+
+SHOWN = re.compile(r"^\$ prunus (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+COMMANDS = [
+    pytest.param(command, output, id=f"{page.stem}: {command}")
+    for page in (ROOT / "docs" / "running.md", ROOT / "docs" / "security.md")
+    for _, info, content in blocks(page)
+    if info == "text"
+    for command, output in SHOWN.findall(content)
+    # What others need: a ticket found by a search, a terminal, minutes of work.
+    if not command.startswith(("inspect", "retrain runs", "sweep sent.yaml", "prune --task text"))
+]
+
+
+@pytest.mark.parametrize(("command", "output"), COMMANDS)
+def test_commands_do_what_is_shown(command, output, cli, monkeypatch):
+    """Messages are the same; runs have the folder that is shown, and so the same settings."""
+
+    def execute(settings, _):
+        raise BeforeTheRunError(str(settings.folder))
+
+    monkeypatch.setattr("prunus.runs.execute", execute)
+    if "sent.safetensors" in command:
+        manifest = prunus.Manifest(task="their_tasks:task", method="cs")
+        prunus.Ticket(prunus.Mask({}), {}, manifest).save("sent.safetensors")
+    try:
+        _, _, errors = cli(*shlex.split(command))
+    except BeforeTheRunError as run:
+        # A run that was stopped, or diverged, shows no folder, or one in its message.
+        shown = re.findall(r"\bruns/[\w-]+", output)
+        assert str(run) in shown or (not shown and "stopped by SIGINT" in output)
+    else:
+        assert output.splitlines() == errors.splitlines() != []
 
 
 def test_every_public_name_has_a_docstring():
