@@ -153,6 +153,22 @@ def test_commands_do_what_is_shown(command, output, cli, monkeypatch):
         assert output.splitlines() == errors.splitlines() != []
 
 
+def test_the_inspected_ticket_is_as_shown(cli):
+    """But for what another processor, or another version, may change: metrics, counts, hashes."""
+    shown = [content for _, _, content in blocks(ROOT / "docs" / "tickets.md")]
+    at = next(n for n, content in enumerate(shown) if content.startswith("prunus search"))
+    for line in shown[at].splitlines():
+        status, output, errors = cli(*shlex.split(line)[1:])
+        assert status == 0, errors
+
+    def stable(text):
+        lines = [line.split() for line in text.splitlines()]
+        exact = [words for words in lines if words[:1] in (["settings"], ["task"], ["rewind"])]
+        return exact, [words[:1] for words in lines]
+
+    assert stable(output) == stable(shown[at + 1])
+
+
 def test_every_public_name_has_a_docstring():
     for name in prunus.__all__:
         value = getattr(prunus, name)
