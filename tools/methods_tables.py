@@ -127,14 +127,6 @@ def lead(content: dict[str, Any], kind: str) -> Table:
     return ["rounds", "kept", "best form of CS", "best rival", "difference, points"], rows
 
 
-def short(content: dict[str, Any]) -> Table:
-    """Methods of one round at the densities that matter, fine-tuned: for the README."""
-    sparse = [target for target in content["targets"] if target <= 0.1]
-    header, rows = accuracies({**content, "targets": sparse}, "fine_tuned")
-    few = [[row[0], *row[2:]] for row in rows if row[0] in ONE_ROUND.values()]
-    return [header[0], *header[2:]], few
-
-
 def dense(content: dict[str, Any]) -> str:
     """The dense network, in a sentence."""
     cells, epochs = by_seed(content), content["scale"]["epochs"]

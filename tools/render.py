@@ -210,11 +210,18 @@ def measured(table: Callable[..., methods.Table], name: str) -> Callable[[], str
     return lambda: markdown(*table(read_report(file).data.records))
 
 
+def comparison() -> str:
+    records = read_report(ROOT / "results" / "comparison.json").data.records
+    table = markdown(*cs_tables.comparison(records))
+    return f"{table}\n\n{cs_tables.paired(records, 'CS', 'GMP')}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "gate-overhead": gate_overhead,
     "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
     "score-lr": score_lr,
+    "comparison": comparison,
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
@@ -232,7 +239,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-found": compared(methods.accuracies, "searched"),
     "methods-lead": compared(methods.lead, "fine_tuned"),
     "methods-lead-retrained": compared(methods.lead, "retrained"),
-    "methods-short": compared(methods.short),
     "methods-dense": lambda: methods.dense(read("methods-cpu")),
     "budget-designs": compared(methods.designs),
     "table1-cpu": lambda: reproduced("table1-cpu"),
