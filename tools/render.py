@@ -96,6 +96,22 @@ def sweeps() -> str:
     return markdown(["part", "what", "measured"], rows)
 
 
+def reliability() -> str:
+    content = read("reliability")
+    rows = [
+        [
+            title,
+            *(str(p[name]) for name in ("interruptions", "runs", "files")),
+            str(len(p["problems"])),
+            f"{p['seconds']:.0f}",
+        ]
+        for title, p in content["parts"].items()
+    ]
+    header = ["what", "times", "runs compared", "files compared", "differences", "seconds"]
+    about = f"{content['machine']}, commit {content['commit'][:10]}, seed {content['seed']}."
+    return f"{markdown(header, rows)}\n\n{about}"
+
+
 def reproduced(name: str) -> str:
     """What `prunus reproduce` found: ours beside the paper's, and the plots."""
     content = read(name)
@@ -228,6 +244,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "throughput": throughput,
     "cifar-curve": cifar_curve,
     "sweeps": sweeps,
+    "reliability": reliability,
     "penalty-cost": penalty_cost,
     "deploy-speed": deploy_speed,
     "deploy-engines": deploy_engines,
