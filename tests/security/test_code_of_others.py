@@ -94,8 +94,7 @@ def experiment(**changes: Any) -> Path:
 def test_a_ticket_names_no_code(spied: Command, command: str, task: str) -> None:
     status, _, errors = spied(command, ticket_of(task))
     if command != "inspect":
-        option = task.replace("digits/", "DATA/")
-        assert status == 2 and f"give --task {option} to use it" in errors
+        assert status == 2 and f"give --task {task} to use it" in errors
     assert noted() == []
 
 

@@ -54,7 +54,7 @@ def load_task(
     if name in TASKS:
         return TASKS[name](Path(root).expanduser(), options or DataOptions())
     _check_data_name(data_name)
-    make = find_network(network)  # before the data are read
+    make = find_network(network, task=name)  # before the data are read
     data = load_data(data_name, root, options, fetch_missing=fetch_missing)
     sizes = {
         "num_classes": data.num_classes,

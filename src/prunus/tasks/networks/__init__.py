@@ -46,17 +46,18 @@ def build_network(name: str, *, num_classes: int, image_size: int, channels: int
     return find_network(name)(**sizes)
 
 
-def find_network(name: str) -> Callable[..., nn.Module]:
+def find_network(name: str, *, task: str | None = None) -> Callable[..., nn.Module]:
     """What makes a network from the keywords `num_classes`, `image_size` and `channels`.
 
     `name` is one of `NETWORKS`, `torchvision/NAME`, `timm/NAME`, or `package.module:function`
-    for a function that takes these keywords (see `prunus.lookup.trusting`).
+    for a function that takes these keywords (see `prunus.lookup.trusting`). The error about one
+    that nobody trusts says to give `--task` with the whole name of the `task`.
     """
     library, _, model = name.partition("/")
     if model and library in _LIBRARIES:
         return partial(_LIBRARIES[library], model)
     if ":" in name:
-        function = import_named(name, option=f"--task DATA/{name}")
+        function = import_named(name, option=f"--task {task or name}")
         return partial(_from_function, function, name)
     if name not in NETWORKS:
         raise unknown("network", name, NETWORKS)
