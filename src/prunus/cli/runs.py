@@ -33,6 +33,7 @@ def search(
     common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
     select: Annotated[list[str] | None, Parameter(negative="")] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
     bisect: Flag = False,
@@ -49,8 +50,11 @@ def search(
     method
         How to search (default: cs). Its settings: --set method.NAME=VALUE.
     select
-        Which weights may be removed: paper (convolutions), conv, linear, all, or patterns of names;
-        may be given more than once (default: the task's).
+        Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
+        embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
+        than once (default: the task's).
+    exclude
+        Which of these may not, in the same words.
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
@@ -71,7 +75,12 @@ def search(
         Also store the weights that tickets remove: retrain --control shuffled or random needs them.
     """
     own: dict[str, Any] = {
-        "method": {"name": method, "mask_init": mask_init, "select": _one(select)},
+        "method": {
+            "name": method,
+            "mask_init": mask_init,
+            "select": _one(select),
+            "exclude": _one(exclude),
+        },
         "rounds": rounds,
         "rewind_epoch": rewind_epoch,
         "whole_tickets": whole_tickets or None,
@@ -88,6 +97,7 @@ def prune(
     common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
     select: Annotated[list[str] | None, Parameter(negative="")] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: float | None = None,
     bisect: Flag = False,
@@ -100,8 +110,11 @@ def prune(
     method
         How to prune (default: cs). Its settings: --set method.NAME=VALUE.
     select
-        Which weights may be removed: paper (convolutions), conv, linear, all, or patterns of names;
-        may be given more than once (default: the task's).
+        Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
+        embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
+        than once (default: the task's).
+    exclude
+        Which of these may not, in the same words.
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
@@ -111,7 +124,14 @@ def prune(
     at_once
         With --bisect: runs to try side by side, each in a process of its own.
     """
-    own = {"method": {"name": method, "mask_init": mask_init, "select": _one(select)}}
+    own = {
+        "method": {
+            "name": method,
+            "mask_init": mask_init,
+            "select": _one(select),
+            "exclude": _one(exclude),
+        }
+    }
     densities = None if target_density is None else [target_density]
     _run("prune", common, own, densities, bisect=bisect, at_once=at_once)
 

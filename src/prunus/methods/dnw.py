@@ -36,7 +36,7 @@ class DiscoveringNeuralWirings(Scoped, Rewinding, EndsAtDensity[TopKGate]):
 
     @torch.no_grad()
     def _choose(self) -> None:
-        ranks = magnitudes(self.model)
+        ranks = magnitudes(self.weights)
         if self.scope == "global":
             self._use(ranks)
         else:

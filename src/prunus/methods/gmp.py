@@ -68,5 +68,5 @@ class GradualMagnitudePruning(Scoped, EndsAtDensity[FixedGate], FixedMaskMethod)
         return self.mask() if self.finished else self._cut(self.target_density)
 
     def _cut(self, density: float) -> Mask:
-        ranks = magnitudes(self.model)
+        ranks = magnitudes(self.weights)
         return Mask(keep_density(ranks, None, density, per_layer=self.scope == "layer"))

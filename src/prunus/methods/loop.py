@@ -16,13 +16,12 @@ from prunus.errors import AttachError
 from prunus.methods.common.groups import Groups, without
 from prunus.methods.hooks import G, Hooks
 from prunus.methods.settings import check
-from prunus.selection import Selection
 
 
 class Loop(Hooks[G]):
     """The part of `Method` that is for the training loop."""
 
-    selection: Selection = field(init=False)
+    _places: list[gating.Place] = field(init=False)
     _rewind_weights: Mapping[str, Tensor] | None = field(init=False)
     _following: RemovableHandle | None = field(init=False)
     _in_hook = False
@@ -82,6 +81,8 @@ class Loop(Hooks[G]):
                 "follow() calls step() after each step of the optimiser already, and this call "
                 "would count the step twice: leave it out, or remove() the handle of follow()"
             )
+        if self.t == 0 and (lost := self._lost()):
+            raise AttachError(lost)
         if self.life.holds_mask:
             self._hold(None)
         self.life.step()
@@ -144,12 +145,24 @@ class Loop(Hooks[G]):
         return {**self.__dict__, "_following": None}  # an optimiser is followed by one method only
 
     def _hold(self, mask: Mapping[str, Tensor] | None) -> None:
-        for name, (gate, weight) in gating.gated_parameters(self.model).items():
-            gate.round_mask = None if mask is None else mask[name].to(weight.device)
+        for name, weight in self.weights.items():
+            held = None if mask is None else mask[name].to(weight.device)
+            self.gates[name].round_mask = held
 
     def _snapshot(self) -> dict[str, Tensor]:
-        tensors = gating.plain_tensors(self.model)
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        return {place.name: place.tensor.detach().clone() for place in self._places}
+
+    def _lost(self) -> str:
+        """What is wrong if the model no longer has all gates; empty if it has."""
+        modules = set(self.model.modules())
+        lost = [name for name, gate in self.gates.items() if gate not in modules]
+        if not lost:
+            return ""
+        return (
+            f"{', '.join(lost)}: the module was replaced after attaching (as by "
+            "resize_token_embeddings), and its gate is no longer part of the model. Change the "
+            "model first, then attach"
+        )
 
     @property
     def _attached(self) -> bool:

@@ -19,4 +19,4 @@ class MagnitudePruning(EndsAtDensity[FixedGate], FixedMaskMethod):
     name = "mp"
 
     def on_commit(self, _: Evaluate | None) -> Mask:
-        return Mask(keep_density(magnitudes(self.model), self.mask(), self.target_density))
+        return Mask(keep_density(magnitudes(self.weights), self.mask(), self.target_density))

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
-
-from prunus.gates import gated_parameters
+from torch import Tensor
 
 Ranks = Mapping[str, Tensor]
 Masks = Mapping[str, Tensor]
 
 
-def magnitudes(model: nn.Module) -> dict[str, Tensor]:
-    """`|w|` of every weight under a gate."""
-    return {name: w.detach().abs() for name, (_, w) in gated_parameters(model).items()}
+def magnitudes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`|w|` of every tensor."""
+    return {name: w.detach().abs() for name, w in weights.items()}
 
 
 def keep_highest(ranks: Ranks, mask: Masks | None, count: int) -> dict[str, Tensor]:
