@@ -89,7 +89,8 @@ def test_settings_of_the_optimiser_are_described_too():
 
 def test_help_shows_the_signature():
     parameters = inspect.signature(prunus.MagnitudePruning).parameters
-    assert list(parameters) == ["model", "steps", "select", "rewind_step", "target_density"]
+    own = ["target_density", "target_macs", "granularity", "scope"]
+    assert list(parameters) == ["model", "steps", "select", "rewind_step", *own]
     assert parameters["target_density"].default == 0.1
 
 

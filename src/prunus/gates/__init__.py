@@ -15,7 +15,14 @@ from prunus.gates.attach import (
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
 from prunus.gates.fixed import FixedGate
-from prunus.gates.granularity import Granularity, Layout, layout
+from prunus.gates.granularity import (
+    Granularity,
+    Layout,
+    Pattern,
+    layout,
+    parse_pattern,
+    pattern_for,
+)
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.scaling import ScalingGate
@@ -31,6 +38,7 @@ __all__ = [
     "GrowingGate",
     "HardConcreteGate",
     "Layout",
+    "Pattern",
     "ScalingGate",
     "SigmoidGate",
     "SoftThresholdGate",
@@ -42,6 +50,8 @@ __all__ = [
     "hard",
     "is_attached",
     "layout",
+    "parse_pattern",
+    "pattern_for",
     "plain_tensors",
     "remove",
     "strip",
