@@ -26,7 +26,8 @@ from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
 from prunus.files import write_atomically
 from prunus.gates import hard
 from prunus.methods.common.budget import move_scores, shift_scores, spread
-from prunus.methods.common.schedules import cosine, cubic
+from prunus.methods.common.competition import EVERYTHING
+from prunus.methods.common.schedules import cosine
 from prunus.methods.settings import setting
 from prunus.randomness import seed_everything
 from prunus.tasks import Task, load_task
@@ -72,7 +73,7 @@ class Geometric(ContinuousSparsification):
         gates, p = list(self.gates.values()), self.t / self.steps
         move_scores(gates, cosine(self.tilt**p, p) if self.falls else self.tilt**p)
         if self.t & (self.t - 1) == 0 or self.t % max(1, self.steps // 200) == 0:
-            shift_scores(gates, cubic(1.0, self.targets[0], p / 0.8))
+            shift_scores(gates, EVERYTHING.towards(self.targets[0], p / 0.8))
             self._spread = spread(gates)
         beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
         for gate in gates:

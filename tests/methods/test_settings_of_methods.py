@@ -90,7 +90,8 @@ def test_settings_of_the_optimiser_are_described_too():
 def test_help_shows_the_signature():
     parameters = inspect.signature(prunus.MagnitudePruning).parameters
     shared = ["model", "steps", "select", "exclude", "rewind_step"]
-    assert list(parameters) == [*shared, "target_density"]
+    own = ["target_density", "target_macs", "granularity", "scope"]
+    assert list(parameters) == [*shared, *own]
     assert parameters["target_density"].default == 0.1
 
 

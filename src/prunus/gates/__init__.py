@@ -19,7 +19,14 @@ from prunus.gates.attach import (
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
 from prunus.gates.fixed import FixedGate
-from prunus.gates.granularity import Granularity, Layout, layout
+from prunus.gates.granularity import (
+    Granularity,
+    Layout,
+    Pattern,
+    layout,
+    parse_pattern,
+    pattern_for,
+)
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.scaling import ScalingGate
@@ -35,6 +42,7 @@ __all__ = [
     "GrowingGate",
     "HardConcreteGate",
     "Layout",
+    "Pattern",
     "Place",
     "ScalingGate",
     "SigmoidGate",
@@ -48,6 +56,8 @@ __all__ = [
     "hard",
     "is_attached",
     "layout",
+    "parse_pattern",
+    "pattern_for",
     "places",
     "plain_tensors",
     "refuse_changes",

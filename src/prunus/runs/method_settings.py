@@ -20,7 +20,7 @@ class MethodSettings:
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         self.name, self._class = name, find_method(name)
-        parsed = _schema(self._class).parse(settings, within="method")
+        parsed = _schema(self._class).parse(self._class.complete(settings), within="method")
         own: dict[str, Any] = {}
         self.group_options: dict[str, Any] = {}
         for setting in settings_of(self._class):
