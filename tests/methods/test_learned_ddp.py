@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from prunus import L0Regularisation, Mask
 from support.models import ConvNet
 
-NAMES = ["iss", "netslim", "l0", "str", "dnw", "rigl"]
+NAMES = ["iss", "netslim", "l0", "str", "dnw", "rigl", "wanda"]
 
 
 def worker(rank, folder):

@@ -107,6 +107,7 @@ METHODS = {
     "dnw": make_dnw,
     "amc": make_amc,
     "rigl": maker("rigl", target_density=0.3, every=2),
+    "wanda": maker("wanda", target_density=0.4),
 }
 
 
@@ -398,7 +399,9 @@ def test_commit_between_rounds_gives_the_mask_of_the_last_one(name):
     assert method.commit(judge(method)) == mask == method.mask()
 
 
-@pytest.mark.parametrize("name", ["cs budget", "mp", "gmp", "netslim", "random", "dnw", "rigl"])
+@pytest.mark.parametrize(
+    "name", ["cs budget", "mp", "gmp", "netslim", "random", "dnw", "rigl", "wanda"]
+)
 def test_a_ticket_has_the_wanted_density_without_another_call(name):
     method = METHODS[name](seeded(ConvNet))
     train(method, sgd(method), 2)

@@ -18,10 +18,12 @@ from prunus.gates.fixed import FixedGate
 from prunus.gates.granularity import Granularity, Layout, layout
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
+from prunus.gates.inputs import InputLayout, input_layout
 from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
 from prunus.gates.top_k import TopKGate
+from prunus.gates.watching import InputWatcher, Watcher, WatchingGate
 
 __all__ = [
     "BernoulliGate",
@@ -30,16 +32,21 @@ __all__ = [
     "Granularity",
     "GrowingGate",
     "HardConcreteGate",
+    "InputLayout",
+    "InputWatcher",
     "Layout",
     "ScalingGate",
     "SigmoidGate",
     "SoftThresholdGate",
     "TopKGate",
+    "Watcher",
+    "WatchingGate",
     "attach",
     "check_attachable",
     "freeze",
     "gated_parameters",
     "hard",
+    "input_layout",
     "is_attached",
     "layout",
     "plain_tensors",

@@ -18,3 +18,4 @@ from prunus.methods.seq_cs import SequentialSparsification as SequentialSparsifi
 from prunus.methods.soft_threshold import (
     SoftThresholdReparameterisation as SoftThresholdReparameterisation,
 )
+from prunus.methods.wanda import Wanda as Wanda
