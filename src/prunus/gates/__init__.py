@@ -14,11 +14,13 @@ from prunus.gates.attach import (
 )
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
+from prunus.gates.feather import FeatherGate
 from prunus.gates.fixed import FixedGate
 from prunus.gates.granularity import Granularity, Layout, layout
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.inputs import InputLayout, input_layout
+from prunus.gates.salient import SalientGate
 from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
@@ -27,6 +29,7 @@ from prunus.gates.watching import InputWatcher, Watcher, WatchingGate
 
 __all__ = [
     "BernoulliGate",
+    "FeatherGate",
     "FixedGate",
     "Gate",
     "Granularity",
@@ -35,6 +38,7 @@ __all__ = [
     "InputLayout",
     "InputWatcher",
     "Layout",
+    "SalientGate",
     "ScalingGate",
     "SigmoidGate",
     "SoftThresholdGate",
