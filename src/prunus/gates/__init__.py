@@ -14,6 +14,7 @@ from prunus.gates.attach import (
 )
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
+from prunus.gates.concrete import ConcreteGate
 from prunus.gates.feather import FeatherGate
 from prunus.gates.fixed import FixedGate
 from prunus.gates.granularity import Granularity, Layout, layout
@@ -25,10 +26,11 @@ from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
 from prunus.gates.top_k import TopKGate
-from prunus.gates.watching import InputWatcher, Watcher, WatchingGate
+from prunus.gates.watching import InputWatcher, Watcher, WatchingGate, stop_watching
 
 __all__ = [
     "BernoulliGate",
+    "ConcreteGate",
     "FeatherGate",
     "FixedGate",
     "Gate",
@@ -55,6 +57,7 @@ __all__ = [
     "layout",
     "plain_tensors",
     "remove",
+    "stop_watching",
     "strip",
     "unfreeze",
 ]

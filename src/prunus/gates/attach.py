@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 from prunus.errors import AttachError
 from prunus.gates.base import Gate
-from prunus.gates.watching import Watcher
+from prunus.gates.watching import stop_watching
 from prunus.selection import Candidate
 
 
@@ -165,7 +165,8 @@ def _detach(model: nn.Module, keep_gated: bool) -> None:
     # With shared weights the first removal writes the gated weight into the shared parameter; the
     # others must then leave it as it is.
     unfreeze(model)
-    _stop_watching(model)
+    for module in model.modules():
+        stop_watching(module)
     written: set[int] = set()
     for _, module, attribute in list(_gated(model)):
         _own_class(module)
@@ -179,13 +180,6 @@ def _detach(model: nn.Module, keep_gated: bool) -> None:
         written.add(id(weight))
         if isinstance(module, nn.RNNBase):
             cast(Any, module)._init_flat_weights()  # the layer's own list of weights
-
-
-def _stop_watching(model: nn.Module) -> None:
-    for module in model.modules():
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, hook in hooks.items() if isinstance(hook, Watcher)]:
-                del hooks[key]
 
 
 def _own_class(module: nn.Module) -> None:

@@ -18,6 +18,13 @@ class Watcher:
     """
 
 
+def stop_watching(module: nn.Module, kind: type[Watcher] = Watcher) -> None:
+    """Take the hooks of that kind off a module (not off those inside it)."""
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key in [key for key, hook in hooks.items() if isinstance(hook, kind)]:
+            del hooks[key]
+
+
 class WatchingGate(FixedGate):
     """`w -> m * w`, and on request the squares of its layer's inputs, added up.
 

@@ -3,6 +3,7 @@
 from prunus.methods.acdc import AlternatingCompression as AlternatingCompression
 from prunus.methods.amc import AMC as AMC
 from prunus.methods.cs import ContinuousSparsification as ContinuousSparsification
+from prunus.methods.cts import ConcreteTicketSearch as ConcreteTicketSearch
 from prunus.methods.dnw import DiscoveringNeuralWirings as DiscoveringNeuralWirings
 from prunus.methods.feather import Feather as Feather
 from prunus.methods.gmp import GradualMagnitudePruning as GradualMagnitudePruning
@@ -14,6 +15,7 @@ from prunus.methods.iss import (
 from prunus.methods.l0 import L0Regularisation as L0Regularisation
 from prunus.methods.mp import MagnitudePruning as MagnitudePruning
 from prunus.methods.netslim import NetworkSlimming as NetworkSlimming
+from prunus.methods.pilot import PILoT as PILoT
 from prunus.methods.random import RandomPruning as RandomPruning
 from prunus.methods.rigl import RigL as RigL
 from prunus.methods.seq_cs import SequentialSparsification as SequentialSparsification

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
-from prunus.gates import FixedGate, Watcher, gated_parameters
+from prunus.gates import FixedGate, Watcher, gated_parameters, stop_watching
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
 from prunus.methods.common.ranking import keep_density
@@ -46,7 +46,7 @@ class SynFlow(EndsAtDensity[FixedGate], FixedMaskMethod):
 
     def _await_input(self) -> None:
         """Have the first forward pass decide the mask, unless that pass is over."""
-        _FirstInput.leave(self.model)
+        stop_watching(self.model, _FirstInput)
         if self.round == 1 and self.t == 0 and not self.hardened:
             self.model.register_forward_pre_hook(_FirstInput(self), with_kwargs=True)
 
@@ -103,11 +103,5 @@ class _FirstInput(Watcher):
     def __call__(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None:
-        self.leave(module)
+        stop_watching(module, _FirstInput)
         self.method.decide_for(arguments, keywords)
-
-    @staticmethod
-    def leave(module: nn.Module) -> None:
-        hooks = module._forward_pre_hooks
-        for key in [key for key, hook in hooks.items() if isinstance(hook, _FirstInput)]:
-            del hooks[key]
