@@ -22,7 +22,8 @@ def test_table_verdict_and_files(cli, monkeypatch):
     assert " ".join(header.split()) == (
         "method settings stage kept % searched % re-trained % against dense epochs matching"
     )
-    for text in ("random mask  target_density [0.5, 0.25]", " the dense network (", "there/report.html"):
+    control = "random mask  target_density [0.5, 0.25]"
+    for text in (control, " the dense network (", "there/report.html"):
         assert text in output
     file = read_report(Path("there/demo.json"))
     found = {(one.row, one.stage): one for one in file.subnetworks if one.seed == 1}

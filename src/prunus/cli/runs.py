@@ -72,7 +72,8 @@ def search(
         Folder of a finished search: imp (or --method imp-c) removes as much as that in each round,
         for as many rounds unless --rounds says otherwise.
     whole_tickets
-        Also store the weights that tickets remove: retrain --control shuffled or random needs them.
+        Also store the weights that tickets remove: retrain --control shuffled, random or
+        magnitude needs them.
     """
     own: dict[str, Any] = {
         "method": {
@@ -140,7 +141,7 @@ def retrain(
     ticket: Path,
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    control: Literal["reinit", "shuffled", "random"] | None = None,
+    control: Literal["reinit", "shuffled", "random", "magnitude"] | None = None,
 ) -> None:
     """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
 
@@ -155,7 +156,8 @@ def retrain(
     control
         Train something to compare the ticket with. reinit: its mask, with newly drawn weights.
         shuffled: its weights, under a random mask of the same density in every layer. random: the
-        same, but of the same density in all.
+        same, but of the same density in all. magnitude: its weights, under the mask of the largest
+        of them in every layer, of the same density there.
     """
     _run("retrain", common, {"ticket": str(ticket), "control": control})
 

@@ -18,6 +18,8 @@ from prunus.gates.attach import (
 )
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
+from prunus.gates.concrete import ConcreteGate
+from prunus.gates.feather import FeatherGate
 from prunus.gates.fixed import FixedGate
 from prunus.gates.granularity import (
     Granularity,
@@ -29,31 +31,42 @@ from prunus.gates.granularity import (
 )
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
+from prunus.gates.inputs import InputLayout, input_layout
+from prunus.gates.salient import SalientGate
 from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
 from prunus.gates.top_k import TopKGate
+from prunus.gates.watching import InputWatcher, Watcher, WatchingGate, stop_watching
 
 __all__ = [
     "BernoulliGate",
+    "ConcreteGate",
+    "FeatherGate",
     "FixedGate",
     "Gate",
     "Granularity",
     "GrowingGate",
     "HardConcreteGate",
+    "InputLayout",
+    "InputWatcher",
     "Layout",
     "Pattern",
     "Place",
+    "SalientGate",
     "ScalingGate",
     "SigmoidGate",
     "SoftThresholdGate",
     "TopKGate",
+    "Watcher",
+    "WatchingGate",
     "attach",
     "check_attachable",
     "freeze",
     "gate_of",
     "gated_parameters",
     "hard",
+    "input_layout",
     "is_attached",
     "layout",
     "parse_pattern",
@@ -62,6 +75,7 @@ __all__ = [
     "plain_tensors",
     "refuse_changes",
     "remove",
+    "stop_watching",
     "strip",
     "unfreeze",
 ]

@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 
 from prunus.errors import AttachError
 from prunus.gates.base import Gate
+from prunus.gates.watching import stop_watching
 from prunus.selection import Candidate
 
 
@@ -235,6 +236,7 @@ def _detach(model: nn.Module, keep_gated: bool) -> None:
     for module in model.modules():
         for name in _CHANGES:
             module.__dict__.pop(name, None)
+        stop_watching(module)
     written: set[int] = set()
     for _, module, attribute in list(_gated(model)):
         _own_class(module)

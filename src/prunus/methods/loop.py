@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -53,15 +53,19 @@ class Loop(Hooks[G]):
         self._check_attached()
         return next(self.model.parameters()).new_zeros(())
 
+    def penalised(self) -> list[nn.Parameter]:
+        """What the penalty depends on."""
+        return [p for gate in self.gates.values() for p in gate.parameters()]
+
     def regularize(self, scale: float = 1.0) -> None:
-        """Instead of adding `penalty()` to the loss, add its gradient to those of the gates.
+        """Instead of adding `penalty()` to the loss, add its gradient to those that are there.
 
         Call it once for each step of the optimiser, after the last backward pass. `scale` is the
         factor on the loss that these gradients still have, as of a `GradScaler`.
         """
         penalty = self.penalty()
         if penalty.requires_grad:
-            learned = [p for gate in self.gates.values() for p in gate.parameters()]
+            learned = self.penalised()
             # Not backward(), which would tell DDP. The graph may be that of a forward pass whose
             # own backward pass is still to come.
             gradients = torch.autograd.grad(scale * penalty, learned, retain_graph=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 
 from prunus.gates import GrowingGate
 from prunus.methods.common.families import EndsAtDensity, Seeded, sampler
+from prunus.methods.common.processes import sum_over_processes
 from prunus.methods.common.ranking import keep_highest
 from prunus.methods.common.schedules import cosine
 from prunus.methods.settings import Must, setting
@@ -103,8 +103,7 @@ class RigL(Seeded, EndsAtDensity[GrowingGate]):
             gradient = gate.dense_gradient
             if gradient is None:  # no backward pass came here
                 continue
-            if dist.is_available() and dist.is_initialized():  # the same mask in all processes
-                dist.all_reduce(gradient)
+            sum_over_processes(gradient)
             before = gate.present.clone()
             stay = keep_highest({name: weight.abs()}, {name: before}, self.counts[name] - count)
             come = keep_highest({name: gradient.abs()}, {name: ~stay[name]}, count)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from prunus.errors import AttachError
+from prunus.gates import Watcher
 from prunus.gates.granularity import TRANSPOSED
 from prunus.selection import Candidate
 
@@ -54,7 +55,7 @@ class MultiplyAdds:
             handle.remove()
 
 
-class _Counter:
+class _Counter(Watcher):
     """A hook; an object, so that copies of a model do not count for the original."""
 
     def __init__(self, counts: dict[str, int], name: str) -> None:
