@@ -185,4 +185,4 @@ def test_a_command_that_is_refused_leaves_no_folder(cli: Command, arguments: lis
     Ticket(Mask({}), {"weight": torch.zeros(1)}).save("ticket")
     status, _, errors = cli(*arguments, *TRAIN[1:])
     assert status == 2 and errors.startswith("prunus: "), errors
-    assert os.listdir() == ["ticket"]
+    assert [path.name for path in Path().iterdir()] == ["ticket"]
