@@ -141,6 +141,10 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         default=1,
     )
 
+    @classmethod
+    def without_effect(cls, settings: Mapping[str, Any]) -> set[str]:
+        return set() if settings.get("target_density") else {"scores"}
+
     def prepare(self) -> None:
         check(
             self.anneal_every == 1 or 1 < self.anneal_every <= self.steps // 2,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Generic
 
@@ -67,6 +67,11 @@ class Hooks(Declared, Generic[G]):
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
+
+    @classmethod
+    def without_effect(cls, settings: Mapping[str, Any]) -> set[str]:  # noqa: ARG003 (few have any)
+        """The settings that say nothing beside these others: runs do not record them."""
+        return set()
 
     def make_gate(self, candidate: Candidate) -> G:
         """The gate for one parameter; every method has to define this."""

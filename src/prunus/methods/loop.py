@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
@@ -109,6 +110,7 @@ class Loop(Hooks[G]):
         )
         self._stop_following()
         self._following = optimizer.register_step_post_hook(self._after_optimiser)
+        self._clear_with(optimizer, self._following)
         return self._following
 
     @property
@@ -125,6 +127,23 @@ class Loop(Hooks[G]):
             gate.hard_in_eval = value
 
     # Details
+
+    def _clear_with(self, optimizer: Optimizer, following: RemovableHandle) -> None:
+        """Let the `optimizer` that is followed clear the gradients of gates too, with its own.
+
+        After a step there are none. After one that a GradScaler skipped, they are as bad as those
+        of the weights, and would spoil the next step. Optimisers have no hook for this.
+        """
+        reference, zero_grad = weakref.ref(optimizer), type(optimizer).zero_grad
+
+        def zero_all(set_to_none: bool = True) -> None:
+            if (optimizer := reference()) is not None:
+                zero_grad(optimizer, set_to_none)
+            if self._follows and self._following is following:
+                for gate in self.gates.values():
+                    gate.zero_grad(set_to_none)
+
+        optimizer.zero_grad = zero_all  # type: ignore[method-assign]
 
     def _after_optimiser(self, *_: Any) -> None:
         if not self._attached:  # prunus.strip or prunus.remove: nothing is left to do
