@@ -59,6 +59,10 @@ def demo() -> str:
     return f"{markdown(table.header, table.rows)}\n\n{says}"
 
 
+def demo_finding() -> str:
+    return finding(demo_comparison())
+
+
 def gate_overhead() -> str:
     rows = [
         [network, variant, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}"]
@@ -211,6 +215,22 @@ def deploy_example() -> str:
     return markdown(header, rows)
 
 
+def deploy_headline() -> str:
+    """What deploying gains over the fastest way to run the dense network."""
+    rows = []
+    for found in read("deploy-example"):
+        ways, sizes = found["rows"], found["bytes"]
+        dense, small = (
+            ways[way]["images_per_second"] for way in ("dense, ONNX Runtime", "sparse, deployed")
+        )
+        faster = [f"{small[batch] / dense[batch]:.1f} times" for batch in dense]
+        smaller = f"{sizes['dense'] / sizes['deployed']:.0f} times"
+        kept = f"{100 * found['kept_weights']:.1f} %"
+        rows.append([found["network"], kept, *faster, smaller])
+    header = ["network", "weights kept", "faster, batch 1", "faster, batch 128", "smaller"]
+    return markdown(header, rows)
+
+
 def deploy_example_notes() -> str:
     """What was kept, and how exact the deployed networks are."""
     return "\n\n".join(
@@ -245,6 +265,7 @@ def by_method(name: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
+    "demo-finding": demo_finding,
     "gate-overhead": gate_overhead,
     "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
     "score-lr": score_lr,
@@ -263,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "deploy-engines": deploy_engines,
     "deploy-learned": deploy_learned,
     "deploy-example": deploy_example,
+    "deploy-headline": deploy_headline,
     "deploy-example-notes": deploy_example_notes,
     "methods-fine-tuned": compared(methods.accuracies, "fine_tuned"),
     "methods-retrained": compared(methods.accuracies, "retrained"),

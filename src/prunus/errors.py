@@ -1,6 +1,8 @@
 """What Prunus raises. Every message names what is wrong, the value, and what to do about it."""
 
 import errno
+import shlex
+from pathlib import Path
 
 
 class PrunusError(Exception):
@@ -41,6 +43,14 @@ class SelectionWarning(PrunusWarning):
 
 class SearchWarning(PrunusWarning):
     """A search that ended in a way that speaks of wrong use: too few steps, scores at rest, ..."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs one of Prunus' extras: for a clone, or from a package index."""
+    clone = Path(__file__).parents[2]
+    if (clone / "pyproject.toml").exists():
+        return f"pip install -e {shlex.quote(f'{clone}[{extra}]')}"
+    return f"pip install 'prunus[{extra}]'"
 
 
 def in_words(error: OSError) -> str:
