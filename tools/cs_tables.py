@@ -52,21 +52,29 @@ def budget_rounds(records: Sequence[Record]) -> Table:
 
 # Rules by which the scores move: `results/score-rates.json`
 
-RULES = {"method": "no rate", "optimiser": "paper's way", "gmp": "GMP"}
+RULES = {
+    "method": "no rate",
+    "optimiser": "paper's way",
+    "by hand": "paper's way, rates by hand",
+    "gmp": "GMP",
+}
 SCORE_TASKS = {
     "cifar8": "ResNet-20, CIFAR-10 at 8x8",
     "cifar16": "ResNet-20, CIFAR-10 at 16x16",
     "digits": "digits ConvNet, trained before",
     "char": "GPT on characters",
+    "vit": "ViT, digits",
+    "encoder": "text encoder, trained before",
 }
 OPTIMISERS = {"sgd": "SGD", "adamw": "AdamW", "muon": "Muon-like"}
 
 
 def by_seed(runs: Iterable[dict[str, Any]]) -> str:
-    """The hard network of each seed: accuracy in percent, or the loss."""
-    ordered = sorted(runs, key=lambda run: run["seed"])
+    """The hard network of each seed: accuracy in percent, or the loss (and a rate of scores)."""
+    ordered = sorted(runs, key=lambda run: (run["seed"], run.get("score_lr") or 0))
     return ", ".join(
-        f"{run['hard']:.2f}" if run["metric"] == "loss" else f"{100 * run['hard']:.1f}"
+        (f"{run['hard']:.2f}" if run["metric"] == "loss" else f"{100 * run['hard']:.1f}")
+        + (f" ({run['score_lr']:g})" if run.get("score_lr") else "")
         for run in ordered
     )
 
@@ -77,7 +85,8 @@ def score_rules(runs: Sequence[dict[str, Any]]) -> Table:
     cells: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
     for run in runs:
         place = tuple(run[name] for name in places)
-        cells.setdefault(place, {}).setdefault(run["rule"], []).append(run)
+        rule = "by hand" if run.get("score_lr") else run["rule"]
+        cells.setdefault(place, {}).setdefault(rule, []).append(run)
     order = sorted(
         (place for place, found in cells.items() if "method" in found),
         key=lambda place: (list(SCORE_TASKS).index(place[0]), list(cells).index(place)),

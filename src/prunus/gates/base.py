@@ -54,7 +54,7 @@ class Gate(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # For `model.to(torch.bfloat16)`: scores move in steps too small for 16 bits.
-        super()._apply(lambda tensor: _in_float32(fn(tensor), tensor), recurse)
+        super()._apply(lambda tensor: _in_float32(fn(tensor), tensor), recurse)  # type: ignore[no-untyped-call]
         if self.round_mask is not None:
             self.round_mask = fn(self.round_mask)
         return self
