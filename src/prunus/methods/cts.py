@@ -192,7 +192,7 @@ class _Teacher(Watcher):
     def __init__(self, method: ConcreteTicketSearch) -> None:
         self.method = method
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> None:

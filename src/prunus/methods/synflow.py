@@ -99,7 +99,7 @@ class _FirstInput(Watcher):
     def __init__(self, method: SynFlow) -> None:
         self.method = method
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None:
