@@ -192,9 +192,9 @@ class _Teacher(Watcher):
     def __init__(self, method: ConcreteTicketSearch) -> None:
         self.method = method
 
-    @torch.compiler.disable
     def __call__(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> None:
         if module.training and torch.is_grad_enabled() and not self.method.hardened:
-            self.method.distil(arguments, keywords, output)
+            # Not as a decorator, which would load the compiler whenever prunus is imported.
+            torch.compiler.disable(self.method.distil)(arguments, keywords, output)

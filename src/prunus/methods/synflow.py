@@ -99,9 +99,9 @@ class _FirstInput(Watcher):
     def __init__(self, method: SynFlow) -> None:
         self.method = method
 
-    @torch.compiler.disable
     def __call__(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None:
         stop_watching(module, _FirstInput)
-        self.method.decide_for(arguments, keywords)
+        # Not as a decorator, which would load the compiler whenever prunus is imported.
+        torch.compiler.disable(self.method.decide_for)(arguments, keywords)
