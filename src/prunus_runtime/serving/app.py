@@ -30,6 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prunus_runtime import arrays
+from prunus_runtime.checks import printable
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
 from prunus_runtime.operation import Array
@@ -71,7 +72,8 @@ class Service:
         self._classifying = asyncio.Semaphore(os.cpu_count() or 1)
         self._info = info(network)
         model = f"/v2/models/{name}"
-        handlers = {
+        posted = {f"{model}/infer": self._infer, "/predict": self._predict}
+        got = {
             "/v2": self._server,
             "/v2/health/live": self._live,
             "/v2/health/ready": self._ready,
@@ -81,16 +83,20 @@ class Service:
             "/health": self._health,
             "/info": self._described,
         }
-        routes = [Route(path, handler, methods=["GET"]) for path, handler in handlers.items()]
-        routes += [
-            Route(path, handler, methods=["POST"])
-            for path, handler in {f"{model}/infer": self._infer, "/predict": self._predict}.items()
+        routes = [  # in the order in which they are tried
+            *(Route(path, handler, methods=["POST"]) for path, handler in posted.items()),
+            *(Route(path, handler, methods=["GET"]) for path, handler in got.items()),
         ]
         self._paths = {route.path for route in routes}
         inner = Starlette(
             routes=routes,
             lifespan=self._batching,
-            exception_handlers={HTTPException: _refused, InputError: _wrong, Exception: _failed},
+            exception_handlers={
+                404: self._missing,
+                HTTPException: _refused,
+                InputError: _wrong,
+                Exception: _failed,
+            },
         )
         self.app: ASGIApp = self._observed(inner)
 
@@ -131,6 +137,10 @@ class Service:
                 self.metrics.seconds.observe(time.perf_counter() - began)
 
         return observed
+
+    async def _missing(self, request: Request, _: Exception) -> Response:
+        path = printable(request.url.path)
+        return JSONResponse({"error": f"there is no {path}; the model is {self.name!r}"}, 404)
 
     async def _server(self, _: Request) -> Response:
         extensions = ["binary_tensor_data"]

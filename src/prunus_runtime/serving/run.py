@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import socket
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Timer
 from types import FrameType
 
 import uvicorn
@@ -24,7 +25,11 @@ from prunus_runtime.serving.app import Bounds, Service
 from prunus_runtime.serving.metrics import FOLDER
 
 GRACE = 0.5
-"""Seconds after SIGTERM in which callers are still answered, and asked to go elsewhere."""
+"""Seconds after SIGTERM in which new callers are still answered, and asked to go elsewhere."""
+TAKEN = 0.1
+"""Seconds in which a caller that has connected is noticed."""
+IDLE = 5.0
+"""Seconds that an open connection has for one last request."""
 CONNECTIONS = 512
 """At a time, for each worker; the next gets a 503."""
 
@@ -65,8 +70,7 @@ class Protocol(H11Protocol):
         if now == before and now[0]:  # idle, and since the same answer
             self.transport.abort()
         else:
-            seconds = self.config.timeout_graceful_shutdown
-            self._clock = self.loop.call_later(seconds, self._look, now)
+            self._clock = self.loop.call_later(self.timeout_keep_alive, self._look, now)
 
 
 class Server(uvicorn.Server):
@@ -74,6 +78,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        seconds = math.ceil(service.bounds.seconds)
         super().__init__(
             uvicorn.Config(
                 service.app,
@@ -82,18 +87,38 @@ class Server(uvicorn.Server):
                 lifespan="on",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 server_header=False,
                 limit_concurrency=CONNECTIONS,
-                timeout_graceful_shutdown=service.bounds.seconds,
+                timeout_keep_alive=seconds,
+                timeout_graceful_shutdown=seconds,
             )
         )
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop, self._sockets = asyncio.get_running_loop(), sockets or []
+        await super().startup(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if sig != signal.SIGTERM or self.service.is_ending:  # whoever asks twice is in a hurry
-            return super().handle_exit(sig, frame)
-        self.service.is_ending = True
-        Timer(GRACE, setattr, (self, "should_exit", True)).start()
-        return None
+            super().handle_exit(sig, frame)
+        else:
+            self.service.is_ending = True
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._leave()))
+
+    async def _leave(self) -> None:
+        """Ends without cutting anybody off: each caller's next answer closes its connection."""
+        await asyncio.sleep(GRACE)
+        for listening in self._sockets:
+            listening.listen(0)  # nobody queues any more, and who did is taken
+        await asyncio.sleep(TAKEN)
+        for server in self.servers:
+            server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE):
+                while self.server_state.connections:
+                    await asyncio.sleep(TAKEN)
+        self.should_exit = True
 
 
 def serve(settings: Settings) -> None:
@@ -126,6 +151,7 @@ def _supervise(settings: Settings, listening: socket.socket) -> None:
     def end(sig: int, _: FrameType | None) -> None:
         nonlocal is_ending
         is_ending = True
+        listening.close()
         for worker in workers:
             if worker.pid and worker.is_alive():
                 os.kill(worker.pid, sig)
