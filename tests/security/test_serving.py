@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -152,7 +153,7 @@ def test_metrics(port: int) -> None:
     assert float(values[f'prunus_requests_total{{path="{INFER}",status="200"}}']) >= 1
     assert float(values["prunus_batch_images_sum"]) >= 4
     assert float(values["prunus_request_seconds_count"]) >= 1
-    assert values["prunus_waiting"] == "0.0"
+    assert values["prunus_inputs"] == "0.0"
 
 
 def test_many_callers_get_their_own(network: Deployed, port: int) -> None:
@@ -260,6 +261,7 @@ def test_slow_callers_are_hung_up_on(network: Deployed) -> None:
 def test_options_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option, message in (
         (["--port", "80800"], "port 80800 does not exist: ports are from 0 to 65535"),
+        (["--name", "a/b"], "'a/b' is no name for addresses: give one of letters with --name"),
         (["--workers", "0"], "--workers is 0, not 1 or more"),
         (["--max-delay", "-1"], "--max-delay is -1 ms, not from 0 to 1000"),
         ([], f"[Errno 2] No such file or directory: '{tmp_path / 'none'}'"),
@@ -328,6 +330,9 @@ def test_nothing_is_lost_on_sigterm(network: Deployed, tmp_path: Path, workers: 
             thread.start()
         answered.wait(SECONDS)
         assert ask(port, "/v2/health/ready")[0] == 200
+        of_all = r'prunus_requests_total{path="/predict",status="200"} (\d+)'
+        counted = re.search(of_all, ask(port, "/metrics")[1].decode())
+        assert counted and int(counted[1]) >= 4
         process.send_signal(signal.SIGTERM)
         for thread in callers:
             thread.join(SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -29,13 +30,15 @@ def _serve(options: argparse.Namespace) -> None:
     from prunus_runtime.serving.app import Bounds
     from prunus_runtime.serving.run import Settings, serve
 
+    name = options.name or options.model.stem
+    if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        raise InputError(f"{name!r} is no name for addresses: give one of letters with --name")
     if not 0 <= options.port <= 65535:
         raise InputError(f"port {options.port} does not exist: ports are from 0 to 65535")
-    for name in ("workers", "max_batch", "max_queue"):
-        if getattr(options, name) < 1:
-            raise InputError(
-                f"--{name.replace('_', '-')} is {getattr(options, name)}, not 1 or more"
-            )
+    for option in ("workers", "max_batch", "max_queue"):
+        value = getattr(options, option)
+        if value < 1:
+            raise InputError(f"--{option.replace('_', '-')} is {value}, not 1 or more")
     if not 0 <= options.max_delay <= 1000:
         raise InputError(f"--max-delay is {options.max_delay:g} ms, not from 0 to 1000")
     bounds = Bounds(
@@ -46,7 +49,7 @@ def _serve(options: argparse.Namespace) -> None:
     serve(
         Settings(
             options.model,
-            options.name or options.model.stem,
+            name,
             options.host,
             options.port,
             options.workers,

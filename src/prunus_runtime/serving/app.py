@@ -109,7 +109,6 @@ class Service:
             max_waiting=self.bounds.max_waiting,
             on_batch=self.metrics.images.observe,
         ) as self._batcher:
-            self.metrics.waiting.set_function(lambda: self._batcher.waiting)
             yield
 
     def _observed(self, app: ASGIApp) -> ASGIApp:
@@ -201,7 +200,8 @@ class Service:
 
     async def _computed(self, x: np.ndarray) -> Array:
         try:
-            return await self._batcher(x)
+            with self.metrics.inside.track_inprogress():
+                return await self._batcher(x)
         except FullError:
             raise _too_much() from None
 

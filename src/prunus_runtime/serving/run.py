@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from prunus_runtime import deployed
@@ -32,6 +33,8 @@ IDLE = 5.0
 """Seconds that an open connection has for one last request."""
 CONNECTIONS = 512
 """At a time, for each worker; the next gets a 503."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,11 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig != signal.SIGTERM or self.service.is_ending:  # whoever asks twice is in a hurry
-            super().handle_exit(sig, frame)
-        else:
+        if sig == signal.SIGTERM and self.started and not self.service.is_ending:
             self.service.is_ending = True
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._leave()))
+        else:  # whoever asks twice is in a hurry
+            super().handle_exit(sig, frame)
 
     async def _leave(self) -> None:
         """Ends without cutting anybody off: each caller's next answer closes its connection."""
@@ -123,7 +126,6 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Serves until it is interrupted; a SIGTERM lets it answer what it was asked."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     network = settings.load()  # here, where an error is a message
     with socket.create_server((settings.host, settings.port), backlog=1024) as listening:
         host, port = listening.getsockname()[:2]
@@ -138,12 +140,14 @@ def serve(settings: Settings) -> None:
 def _work(
     settings: Settings, listening: socket.socket, network: deployed.Deployed | None = None
 ) -> None:
+    _log_to_stderr()
     service = Service(network or settings.load(), settings.name, settings.bounds)
     Server(service).run([listening])
 
 
 def _supervise(settings: Settings, listening: socket.socket) -> None:
     """Keeps as many workers as there should be, until it is told to end."""
+    _log_to_stderr()
     context = multiprocessing.get_context("spawn")
     workers: list[multiprocessing.process.BaseProcess] = []
     is_ending = False
@@ -159,10 +163,17 @@ def _supervise(settings: Settings, listening: socket.socket) -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     while True:
-        workers = [worker for worker in workers if worker.is_alive()]
         while len(workers) < settings.workers and not is_ending:
             workers.append(context.Process(target=_work, args=(settings, listening)))
             workers[-1].start()
         if not workers:
             return
         multiprocessing.connection.wait([worker.sentinel for worker in workers])
+        for worker in [worker for worker in workers if not worker.is_alive()]:
+            log.info("worker %s ended with status %s", worker.pid, worker.exitcode)
+            mark_process_dead(worker.pid)
+            workers.remove(worker)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
