@@ -171,7 +171,7 @@ def _supervise(settings: Settings, listening: socket.socket) -> None:
         multiprocessing.connection.wait([worker.sentinel for worker in workers])
         for worker in [worker for worker in workers if not worker.is_alive()]:
             log.info("worker %s ended with status %s", worker.pid, worker.exitcode)
-            mark_process_dead(worker.pid)
+            mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
             workers.remove(worker)
 
 
