@@ -3,7 +3,8 @@
     python experiments/score_rules.py --task cifar16 --optimiser adamw --rule method --steps 7020
 
 A run is added to `results/score-rates.json`. `--rule` is `method` or `optimiser`, the two that CS
-has; `geometric`, the rules that were tried on the way (see `Geometric`); or the rival `gmp`.
+has (the latter with its own rate, or with `--score-lr`); `geometric`, the rules that were tried on
+the way (see `Geometric`); or the rival `gmp`.
 """
 
 from __future__ import annotations
@@ -13,33 +14,45 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from module_names import module_names
 from torch import Tensor, nn
 
 from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
 from prunus.files import write_atomically
 from prunus.gates import hard
 from prunus.methods.common.budget import move_scores, shift_scores, spread
-from prunus.methods.common.schedules import cosine, cubic
+from prunus.methods.common.competition import EVERYTHING
+from prunus.methods.common.schedules import cosine
 from prunus.methods.settings import setting
 from prunus.randomness import seed_everything
 from prunus.tasks import Task, load_task
 from prunus.tasks.data import DataOptions, LoaderOptions
 
 RESULTS = Path(__file__).parents[1] / "results" / "score-rates.json"
-TASKS: dict[str, tuple[str, DataOptions, int]] = {
+TASKS: dict[str, tuple[str | Callable[[], Task], DataOptions, int]] = {
     "cifar16": ("cifar10/resnet20", DataOptions(image_size=16), 128),
     "cifar8": ("cifar10/resnet20", DataOptions(image_size=8), 128),
     "digits": ("digits/digits_convnet", DataOptions(), 25),
     "char": ("text/gpt-char", DataOptions(), 32),
+    "vit": ("digits/vit", DataOptions(), 25),
+    "encoder": (module_names, DataOptions(), 32),
 }
 """By name: the task, its data, and the size of a batch."""
 RATES = {
-    "sgd": {"cifar16": 0.2, "cifar8": 0.2, "digits": 0.1, "char": 0.2},
-    "adamw": {"cifar16": 3e-3, "cifar8": 3e-3, "digits": 1e-3, "char": 3e-3},
+    "sgd": {"cifar16": 0.2, "cifar8": 0.2, "digits": 0.1, "char": 0.2, "vit": 0.1, "encoder": 0.1},
+    "adamw": {
+        "cifar16": 3e-3,
+        "cifar8": 3e-3,
+        "digits": 1e-3,
+        "char": 3e-3,
+        "vit": 1e-3,
+        "encoder": 1e-3,
+    },
     "muon": dict.fromkeys(TASKS, 0.02),
 }
 
@@ -60,7 +73,7 @@ class Geometric(ContinuousSparsification):
         gates, p = list(self.gates.values()), self.t / self.steps
         move_scores(gates, cosine(self.tilt**p, p) if self.falls else self.tilt**p)
         if self.t & (self.t - 1) == 0 or self.t % max(1, self.steps // 200) == 0:
-            shift_scores(gates, cubic(1.0, self.targets[0], p / 0.8))
+            shift_scores(gates, EVERYTHING.towards(self.targets[0], p / 0.8))
             self._spread = spread(gates)
         beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
         for gate in gates:
@@ -117,7 +130,8 @@ def train(run: argparse.Namespace, task: Task, model: nn.Module, method: Method 
     lr = RATES[run.optimiser][run.task]
     decay = {"sgd": 5e-4, "adamw": 0.1 if run.task == "char" else 0.01, "muon": 0.01}[run.optimiser]
     plain = [{"params": list(model.parameters()), "lr": lr, "weight_decay": decay}]
-    groups = method.param_groups(lr, weight_decay=decay) if method else plain
+    own = {} if run.score_lr is None else {"score_lr": run.score_lr}
+    groups = method.param_groups(lr, **own, weight_decay=decay) if method else plain
     optimiser = make_optimiser(run.optimiser, groups, lr)
     highest = [group["lr"] for group in optimiser.param_groups]
     loader = task.data.training(LoaderOptions(TASKS[run.task][2]), seed=run.seed)
@@ -162,6 +176,7 @@ def main() -> None:
     parser.add_argument("--task", choices=TASKS, default="cifar8")
     parser.add_argument("--optimiser", choices=RATES, default="sgd")
     parser.add_argument("--rule", choices=["method", "optimiser", "geometric", "gmp"])
+    parser.add_argument("--score-lr", type=float, help="of the rule `optimiser` (default: its own)")
     parser.add_argument("--constants", default="{}", help="of the geometric rule, as JSON")
     parser.add_argument("--density", type=float, default=0.05)
     parser.add_argument("--steps", type=int, default=1000)
@@ -171,7 +186,7 @@ def main() -> None:
     parser.add_argument("--data", default="data")
     run = parser.parse_args()
     name, options, _ = TASKS[run.task]
-    task = load_task(name, run.data, options)
+    task = load_task(name, run.data, options) if isinstance(name, str) else name()
     torch.set_num_threads(1)
     start = time.monotonic()
     seed_everything(run.seed)

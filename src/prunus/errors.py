@@ -37,6 +37,10 @@ class PrunusWarning(UserWarning):
     """Something that works but is very probably not what was wanted."""
 
 
+class SelectionWarning(PrunusWarning):
+    """A selection, not spelt out, that leaves much of the network as it is."""
+
+
 class SearchWarning(PrunusWarning):
     """A search that ended in a way that speaks of wrong use: too few steps, scores at rest, ..."""
 

@@ -44,6 +44,9 @@ def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
                     "metric": comparison.metric.name,
                     **with_ends("dense", dense),
                     **with_ends("density", point.density if point else None),
+                    **with_ends(
+                        "network_density", point.kept("network_density") if point else None
+                    ),
                     **with_ends("value", point.value if point else None),
                     **with_ends("gain", gain),
                     "search_epochs_sequential": cost.sequential if cost else None,

@@ -59,7 +59,7 @@ class AMC(Rewinding, Seeded, EndsAtDensity[FixedGate], FixedMaskMethod):
         from prunus.methods.amc.agent import attempt
         from prunus.methods.amc.environment import AMCEnvironment
 
-        ranks = magnitudes(self.model)
+        ranks = magnitudes(self.weights)
         environment = AMCEnvironment(
             self.selection,
             self.target_density,
