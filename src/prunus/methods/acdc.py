@@ -66,7 +66,7 @@ class AlternatingCompression(EndsAtDensity[FixedGate], FixedMaskMethod):
         return self.mask() if is_final else self._cut()
 
     def _cut(self) -> Mask:
-        return Mask(keep_density(magnitudes(self.model), None, self.target_density))
+        return Mask(keep_density(magnitudes(self.weights), None, self.target_density))
 
     @torch.no_grad()
     def _open(self) -> None:

@@ -91,7 +91,7 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
 
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
         if self.round == 1 and self.t < self.first_step:
-            return Mask(keep_density(magnitudes(self.model), None, self.target_density))
+            return Mask(keep_density(magnitudes(self.weights), None, self.target_density))
         return super().on_commit(evaluate)
 
     def on_round_end(self) -> None:
@@ -119,7 +119,7 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
             gate.enter("open" if before else "searching" if searching else "decided")
         if searching and self._waiting is None:
             self._waiting = self._snapshot()
-            self._keep(magnitudes(self.model))  # until a score has moved
+            self._keep(magnitudes(self.weights))  # until a score has moved
         elif not searching:
             self._waiting = None
         stop_watching(self.model, _Teacher)

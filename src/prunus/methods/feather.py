@@ -64,7 +64,7 @@ class Feather(Rewinding, EndsAtDensity[FeatherGate]):
 
     @torch.no_grad()
     def _choose(self, density: float) -> None:
-        ranks = magnitudes(self.model)
+        ranks = magnitudes(self.weights)
         kept = keep_density(ranks, None, density)
         highest = [ranks[name][~mask].max().cpu() for name, mask in kept.items() if not mask.all()]
         threshold = torch.stack(highest).max() if highest else torch.zeros(())

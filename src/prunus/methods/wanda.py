@@ -89,7 +89,7 @@ class Wanda(EndsAtDensity[WatchingGate], FixedMaskMethod):
     @torch.no_grad()
     def _scores(self) -> dict[str, Tensor]:
         """`|w_ij| * ||x_j||_2` of all weights."""
-        scores, unseen = magnitudes(self.model), []
+        scores, unseen = magnitudes(self.weights), []
         for name, gate in self.gates.items():
             if gate.layout is not None and gate.energy.any():
                 norms = gate.layout.per_weight(gate.energy.sqrt(), scores[name])

@@ -17,7 +17,7 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 
 
 class Processes:
-    """Those that share out a model's parameters (`fully_shard`): one alone, which has everything."""
+    """Those that share out a model's parameters: one alone, which has everything."""
 
     rank: int = 0
 
