@@ -22,7 +22,7 @@ from PIL import Image
 HERE = Path(__file__).parent
 MOST = {"demo": 3, "images": 3, "model": 2, "compare": 2}
 SHORT = {
-    "prunus demo": "--scale smoke",
+    "prunus demo": "--scale smoke --workers 1",
     "prunus prune": "--epochs 2",
     "prunus sweep": "--scale smoke --out runs/compare --workers 1",
     "python -m prunus_runtime serve": "--port 0",
