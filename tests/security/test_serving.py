@@ -225,6 +225,17 @@ class Slow:
         return self.network(x)
 
 
+def test_a_caller_that_is_gone_is_no_failure(
+    network: Deployed, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(network) as port:
+        send(port, b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx").close()
+        gone = b'prunus_requests_total{path="/predict",status="400"} 1.0'
+        while gone not in ask(port, "/metrics")[1]:
+            pass
+    assert "a request failed" not in caplog.text
+
+
 def test_a_full_queue_answers_503(network: Deployed) -> None:
     slow = Slow(network)
     request = (
