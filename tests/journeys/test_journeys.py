@@ -117,4 +117,5 @@ def test_own_model(user: User) -> None:
 def test_comparing_two_methods(user: User) -> None:
     shutil.copy(HERE / "compare.yaml", user.folder)
     printed = user.does("compare")
-    assert "GMP" in printed and "CS" in printed
+    assert "\ncs " in printed and "\ngmp " in printed
+    assert (user.folder / "runs/compare/report.html").exists()
