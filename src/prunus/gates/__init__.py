@@ -26,6 +26,7 @@ from prunus.gates.granularity import (
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.scaling import ScalingGate
+from prunus.gates.sharded import fill, is_sharded, local, whole
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
 from prunus.gates.top_k import TopKGate
@@ -45,15 +46,19 @@ __all__ = [
     "TopKGate",
     "attach",
     "check_attachable",
+    "fill",
     "freeze",
     "gated_parameters",
     "hard",
     "is_attached",
+    "is_sharded",
     "layout",
+    "local",
     "parse_pattern",
     "pattern_for",
     "plain_tensors",
     "remove",
     "strip",
     "unfreeze",
+    "whole",
 ]

@@ -139,7 +139,7 @@ class Method(Loop[G]):
         early = self._weights_to_rewind_to()
         with torch.no_grad():
             for name, tensor in gating.plain_tensors(self.model).items():
-                tensor.copy_(early[name])
+                gating.fill(tensor, early[name])
         self.life.rewind()
 
     def harden(self, evaluate: Evaluate | None = None) -> Mask:

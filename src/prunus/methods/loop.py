@@ -52,7 +52,7 @@ class Loop(Hooks[G]):
     def penalty(self) -> Tensor:
         """What to add to the loss; zero for methods without a penalty."""
         self._check_attached()
-        return next(self.model.parameters()).new_zeros(())
+        return gating.local(next(self.model.parameters())).new_zeros(())
 
     def regularize(self, scale: float = 1.0) -> None:
         """Instead of adding `penalty()` to the loss, add its gradient to those of the gates.
@@ -149,7 +149,7 @@ class Loop(Hooks[G]):
 
     def _snapshot(self) -> dict[str, Tensor]:
         tensors = gating.plain_tensors(self.model)
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        return {name: gating.whole(tensor.detach()).clone() for name, tensor in tensors.items()}
 
     @property
     def _attached(self) -> bool:
