@@ -132,6 +132,23 @@ def reproduced(name: str) -> str:
     return "\n\n".join(parts)
 
 
+def budget_growth() -> str:
+    """What a budget costs as networks grow."""
+    content = read("budget_growth")
+    names = ("shift", "shift by sorting", "spread", "spread by sorting", "cut", "cut by sorting")
+    rows = [
+        [
+            f"{int(weights):,}",
+            *(f"{r[name]:.2f}" if name in r else "" for name in names),
+            f"{max(r['shift MiB'], r['cut MiB']):.0f}",
+        ]
+        for weights, r in content["results"].items()
+    ]
+    machine = content["machine"]
+    about = f"{machine['threads']} thread; load of the machine at the end: {machine['load']:.0f}."
+    return f"{markdown(['weights', *(f'{n}, s' for n in names), 'MiB'], rows)}\n\n{about}"
+
+
 def penalty_cost() -> str:
     rows = [
         [
@@ -279,6 +296,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar-curve": cifar_curve,
     "sweeps": sweeps,
     "reliability": reliability,
+    "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
     "deploy-speed": deploy_speed,
     "deploy-engines": deploy_engines,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.errors import MaskError
-from prunus.gates import FixedGate, attach, check_attachable, gated_parameters
+from prunus.gates import FixedGate, attach, check_attachable, gated_parameters, whole
 from prunus.selection import Candidate, candidates, check_gateable
 from prunus.tables import percent, text_table
 
@@ -42,7 +42,7 @@ class Mask(Mapping[str, Tensor]):
             if tensor.dtype != torch.bool:
                 raise MaskError(f"the mask of {name} is {tensor.dtype}, not torch.bool")
         self._tensors = {
-            name: tensor.detach().to("cpu", copy=True).contiguous()
+            name: whole(tensor.detach()).to("cpu", copy=True).contiguous()
             for name, tensor in tensors.items()
         }
 

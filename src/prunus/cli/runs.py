@@ -36,6 +36,7 @@ def search(
     exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
+    target_macs: Annotated[list[float] | None, Parameter(negative="")] = None,
     bisect: Flag = False,
     at_once: int = 1,
     rounds: int | None = None,
@@ -60,6 +61,8 @@ def search(
     target_density
         The fraction of weights to keep, for methods that have one (cs: with a budget). Given more
         than once, cs takes one for each round.
+    target_macs
+        The same for the multiply-adds of these weights, instead of a target density or with it.
     bisect
         Reach the target density with plain cs: bisection over the mask init, by whole runs.
     at_once
@@ -81,6 +84,7 @@ def search(
             "mask_init": mask_init,
             "select": _one(select),
             "exclude": _one(exclude),
+            "target_macs": _one(target_macs),
         },
         "rounds": rounds,
         "rewind_epoch": rewind_epoch,
@@ -101,6 +105,7 @@ def prune(
     exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: float | None = None,
+    target_macs: float | None = None,
     bisect: Flag = False,
     at_once: int = 1,
 ) -> None:
@@ -120,17 +125,20 @@ def prune(
         Where the scores of CS start; lower keeps fewer weights.
     target_density
         The fraction of weights to keep, for methods that have one (cs: with a budget).
+    target_macs
+        The same for the multiply-adds of these weights, instead of a target density or with it.
     bisect
         Reach the target density with plain cs: bisection over the mask init, by whole runs.
     at_once
         With --bisect: runs to try side by side, each in a process of its own.
     """
-    own = {
+    own: dict[str, Any] = {
         "method": {
             "name": method,
             "mask_init": mask_init,
             "select": _one(select),
             "exclude": _one(exclude),
+            "target_macs": target_macs,
         }
     }
     densities = None if target_density is None else [target_density]
@@ -247,9 +255,9 @@ def _settings(
 def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
     """If rounds are not given: one for each density or rate, where there are several."""
     method = given.get("method")
-    for name in ("target_density", "rate"):
+    for name in ("target_density", "target_macs", "rate"):
         value = method.get(name) if isinstance(method, Mapping) else None
-        if isinstance(value, list) or (value is not None and name == "target_density"):
+        if isinstance(value, list) or (value is not None and name != "rate"):
             given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
     if bisect:
         given.setdefault("rounds", 1)

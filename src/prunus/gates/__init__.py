@@ -34,6 +34,7 @@ from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.inputs import InputLayout, input_layout
 from prunus.gates.salient import SalientGate
 from prunus.gates.scaling import ScalingGate
+from prunus.gates.sharded import fill, is_sharded, local, whole
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
 from prunus.gates.top_k import TopKGate
@@ -62,13 +63,16 @@ __all__ = [
     "WatchingGate",
     "attach",
     "check_attachable",
+    "fill",
     "freeze",
     "gate_of",
     "gated_parameters",
     "hard",
     "input_layout",
     "is_attached",
+    "is_sharded",
     "layout",
+    "local",
     "parse_pattern",
     "pattern_for",
     "places",
@@ -78,4 +82,5 @@ __all__ = [
     "stop_watching",
     "strip",
     "unfreeze",
+    "whole",
 ]

@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 
 from prunus.errors import AttachError
 from prunus.gates.base import Gate
+from prunus.gates.sharded import is_sharded
 from prunus.gates.watching import stop_watching
 from prunus.selection import Candidate
 
@@ -28,6 +29,10 @@ def check_attachable(model: nn.Module) -> None:
         raise AttachError(
             f"the model is wrapped already ({type(model).__name__}): attach to the plain model "
             "first, then wrap it in DDP or torch.compile"
+        )
+    if any(is_sharded(parameter) for parameter in model.parameters()):
+        raise AttachError(
+            "the model is shared out among processes already: attach first, then call fully_shard"
         )
     attached = gated_parameters(model)
     if attached:
@@ -232,6 +237,11 @@ def _is_gated(module: nn.Module) -> bool:
 def _detach(model: nn.Module, keep_gated: bool) -> None:
     # With shared weights the first removal writes the gated weight into the shared parameter; the
     # others must then leave it as it is.
+    if any(is_sharded(weight) for _, weight in gated_parameters(model).values()):
+        raise AttachError(
+            "a model under fully_shard cannot be changed back: take ticket('current'), and apply "
+            "it to a plain model"
+        )
     unfreeze(model)
     for module in model.modules():
         for name in _CHANGES:

@@ -28,7 +28,9 @@ class Pattern:
 
     def groups(self, weight: Tensor) -> Tensor:
         """The groups along the last axis."""
-        return weight.unflatten(self.axis, (-1, self.of)).movedim(self.axis + 1, -1)
+        shape = weight.shape
+        split = weight.reshape(*shape[: self.axis], -1, self.of, *shape[self.axis + 1 :])
+        return split.movedim(self.axis + 1, -1)
 
     def ungroup(self, groups: Tensor) -> Tensor:
         """The weight whose groups these are."""

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from prunus.gates.base import Gate
 from prunus.gates.granularity import Layout
+from prunus.gates.sharded import is_sharded, local, summed_up
 
 CLOSED = 1e-17
 """A soft gate below this is zero. After a round, scores are so large that gates would be denormal
@@ -62,6 +63,9 @@ class SigmoidGate(Gate):
         here.
         """
         latest, self._forward_l1 = self._forward_l1, None
+        if is_sharded(self.score):  # the forward pass had other tensors, all of each
+            mask = _closed(torch.sigmoid(local(self.score) * self.temperature))
+            return summed_up(mask.sum() * self.layout.weights_per_gate, self.score)
         if latest is not None and torch.is_grad_enabled():
             l1, versions, used = latest
             if versions == (self.score._version, self.temperature._version) and not used:
@@ -70,7 +74,7 @@ class SigmoidGate(Gate):
 
     def soft_mask(self) -> Tensor:
         """`sigmoid(beta*s)`, one value per gate; exactly zero below `CLOSED`."""
-        return torch.threshold(torch.sigmoid(self.score * self.temperature), CLOSED, 0.0)
+        return _closed(torch.sigmoid(self.score * self.temperature))
 
     def decide(self) -> Tensor:
         # H(s): decided by the sign of s, never by a sigmoid that underflows.
@@ -121,6 +125,10 @@ def _gate(
 ) -> tuple[Tensor, Tensor]:
     gated, l1 = _SigmoidGate.apply(w, s, beta, scale, used)  # type: ignore[no-untyped-call]
     return gated, l1
+
+
+def _closed(mask: Tensor) -> Tensor:
+    return torch.threshold(mask, CLOSED, 0.0)
 
 
 def _soft_mask(s: Tensor, beta: Tensor) -> Tensor:

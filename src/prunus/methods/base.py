@@ -142,7 +142,7 @@ class Method(Loop[G]):
         early = self._weights_to_rewind_to()
         with torch.no_grad():
             for place in self._places:
-                place.tensor.copy_(early[place.name])
+                gating.fill(place.tensor, early[place.name])
         self.life.rewind()
 
     def harden(self, evaluate: Evaluate | None = None) -> Mask:

@@ -52,7 +52,7 @@ class Loop(Hooks[G]):
     def penalty(self) -> Tensor:
         """What to add to the loss; zero for methods without a penalty."""
         self._check_attached()
-        return next(self.model.parameters()).new_zeros(())
+        return gating.local(next(self.model.parameters())).new_zeros(())
 
     def penalised(self) -> list[nn.Parameter]:
         """What the penalty depends on."""
@@ -173,7 +173,7 @@ class Loop(Hooks[G]):
             self.gates[name].round_mask = held
 
     def _snapshot(self) -> dict[str, Tensor]:
-        return {place.name: place.tensor.detach().clone() for place in self._places}
+        return {p.name: gating.whole(p.tensor.detach()).clone() for p in self._places}
 
     def _lost(self) -> str:
         """What is wrong if the model no longer has all gates; empty if it has."""

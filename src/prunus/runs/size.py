@@ -21,7 +21,7 @@ class Size:
             for name, (_, weight) in gated_parameters(model).items()
             for path, _, attribute in [name.rpartition(".")]
         ]
-        self._counter = MultiplyAdds(masked) if masked else None
+        self._counter = MultiplyAdds(model, masked) if masked else None
 
     def found(self) -> tuple[float | None, float | None]:
         """Kept fractions: of all parameters, and of the multiply-adds of masked layers."""

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from prunus.gates import SigmoidGate
+from prunus.gates import SigmoidGate, local
 from prunus.methods.common.competition import Budget, Competition
 from prunus.methods.common.cuts import Cut, Ranked, cost, find_cut, masks
 from prunus.methods.common.patterns import keep_in_groups, threshold_in_groups
+from prunus.methods.common.processes import Processes, processes_of
 
 _TINY = 1e-30
 
@@ -39,7 +40,7 @@ def shift_scores(
     Equal scores stay together, which may leave fewer above zero. Those of minus infinity stay.
     """
     for gate, (tau, _) in zip(gates, _cuts(gates, budget, competition, final=False), strict=True):
-        gate.score.sub_(tau)
+        local(gate.score).sub_(tau)
 
 
 @torch.no_grad()
@@ -62,16 +63,20 @@ def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
 @torch.no_grad()
 def spread(gates: Sequence[SigmoidGate]) -> float:
     """The median of the scores above zero: the unit in which scores are measured."""
-    scores = [Ranked(gate.score) for gate in gates]
-    above = cost(scores, Cut(0.0), [1] * len(scores))
-    return max(find_cut(scores, above // 2).tau, _TINY) if above else 1.0
+    scores = [Ranked(local(gate.score)) for gate in gates]
+    processes = processes_of([gate.score for gate in gates])
+    above = cost(scores, Cut(0.0), [1] * len(scores), processes)
+    return max(find_cut(scores, above // 2, processes).tau, _TINY) if above else 1.0
 
 
 @torch.no_grad()
 def all_equal(gates: Sequence[SigmoidGate]) -> bool:
     """Whether no score differs from another: nothing has been learned."""
-    extremes = [gate.score.aminmax() for gate in gates]
-    return min(float(e.min) for e in extremes) == max(float(e.max) for e in extremes)
+    found = [local(gate.score).aminmax() for gate in gates if local(gate.score).numel()]
+    here = [(float(extremes.min), float(extremes.max)) for extremes in found]
+    everywhere = processes_of([gate.score for gate in gates]).gather(here)
+    lowest, highest = zip(*chain.from_iterable(everywhere), strict=True)
+    return bool(min(lowest) == max(highest))
 
 
 @torch.no_grad()
@@ -80,20 +85,22 @@ def cut_scores(
 ) -> None:
     """`shift_scores`, and then exactly the budget above zero, equal scores or not."""
     for gate, (tau, keep) in zip(gates, _cuts(gates, budget, competition, final=True), strict=True):
-        s = gate.score.sub_(tau)
+        s = local(gate.score).sub_(tau)
         s.copy_(torch.where(keep, s.clamp(min=_epsilon(s)), s.clamp(max=-_epsilon(s))))
 
 
 def competition_of(gates: Sequence[SigmoidGate], **options: Any) -> Competition:
     """Among the scores of these gates."""
-    return Competition([gate.layout.weights_per_gate for gate in gates], **options)
+    processes = processes_of([gate.score for gate in gates])
+    sizes = [gate.layout.weights_per_gate for gate in gates]
+    return Competition(sizes, processes=processes, **options)
 
 
 def _cuts(
     gates: Sequence[SigmoidGate], budget: Budget, competition: Competition | None, *, final: bool
 ) -> Iterator[tuple[float | Tensor, Any]]:
     """For each gate, the threshold of its scores; if it is `final`, also what is kept."""
-    scores = [gate.score.detach() for gate in gates]
+    scores = [local(gate.score).detach() for gate in gates]
     if gates[0].layout.pattern is not None:
         for gate, score in zip(gates, scores, strict=True):
             pattern = gate.layout.pattern
@@ -103,15 +110,16 @@ def _cuts(
         return
     competition = competition or competition_of(gates)
     for parts, cut in competition.cuts(scores, budget, final=final):
-        tau = cut.tau if cut.tau > -math.inf else _below(parts)
+        tau = cut.tau if cut.tau > -math.inf else _below(parts, competition.processes)
         kept = masks(parts, cut, competition.processes) if final else repeat(None)
         for part, keep in zip(parts, kept, strict=False):
             yield part.level(tau), keep
 
 
-def _below(parts: Sequence[Ranked]) -> float:
+def _below(parts: Sequence[Ranked], processes: Processes) -> float:
     """A key below all but those of minus infinity."""
-    lowest = torch.stack([part.lowest() for part in parts]).min()
+    here = torch.stack([part.lowest() for part in parts]).min()
+    lowest = torch.tensor(min(processes.gather(here.item())), dtype=here.dtype)
     return float(torch.nextafter(lowest, torch.full_like(lowest, -torch.inf)))
 
 

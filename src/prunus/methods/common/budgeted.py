@@ -30,7 +30,7 @@ class Counting(Method[G]):
 
     def on_attach(self) -> None:
         super().on_attach()
-        self._counter = MultiplyAdds(self.selection) if self.counts_macs else None
+        self._counter = MultiplyAdds(self.model, self.selection) if self.counts_macs else None
         self._affordable = False  # not checked yet
 
     def costs(self) -> Mapping[str, float]:

@@ -18,22 +18,26 @@ class MultiplyAdds:
     """Counts at how many positions layers are computed, in the forward passes before `factors`.
 
     A weight of a convolution costs one multiply-add for each position of its output; one of a
-    linear layer costs one for each vector that the layer is applied to. What is not called as a
-    module, such as the layers inside `MultiheadAttention`, costs nothing here.
+    linear layer, or of `MultiheadAttention`, costs one for each vector that it is applied to. What
+    no module of a known kind computes with, such as recurrent weights, costs nothing here.
     """
 
-    def __init__(self, selection: Iterable[Candidate]) -> None:
+    def __init__(self, model: nn.Module, selection: Iterable[Candidate]) -> None:
         self._counts: dict[str, int] = {}
         self._weights: dict[str, int] = {}
         self._handles = []
         self.known: Mapping[str, float] | None = None
         """The factors, once they have been asked for; or those of a run that is resumed."""
+        # Attention computes with the weight of its last layer, and never calls that layer.
+        attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+        calls = {id(attention.out_proj): attention for attention in attentions}
         for candidate in selection:
             self._counts[candidate.name] = 0
             self._weights[candidate.name] = candidate.parameter.numel()
             for _, module, _ in candidate.owners:
                 count = _Counter(self._counts, candidate.name)
-                self._handles.append(module.register_forward_hook(count))
+                called = calls.get(id(module), module)
+                self._handles.append(called.register_forward_hook(count))
 
     def factors(self) -> Mapping[str, float]:
         """The cost of a weight of each parameter, in units of the mean over all weights."""
@@ -62,7 +66,9 @@ class _Counter(Watcher):
         self.counts, self.name = counts, name
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
+        if isinstance(module, nn.MultiheadAttention):
+            self.counts[self.name] += output[0].shape[-2 if module.batch_first else 0]
+        elif isinstance(output, Tensor):
             # A transposed convolution uses its weights once for each position of its input.
             at = inputs[0] if isinstance(module, TRANSPOSED) else output
             of_images = isinstance(module, nn.modules.conv._ConvNd)

@@ -54,8 +54,10 @@ class Ranked(NamedTuple):
     def lowest(self) -> Tensor:
         """The lowest key that is not minus infinity, on the CPU."""
         values = self.values.detach()
-        lowest = values.where(values > -torch.inf, torch.inf).amin()
-        return self._key(lowest.cpu())
+        finite = values.where(values > -torch.inf, torch.inf).flatten()
+        lowest = torch.cat([finite, finite.new_full((1,), torch.inf)]).amin()  # there may be none
+        key: Tensor = self._key(lowest.cpu())
+        return key
 
     def mask(self, cut: Cut, ties: int) -> Tensor:
         """What is above the cut, and the first `ties` of those that are equal to it."""
@@ -203,7 +205,7 @@ def _own_ties(parts: Sequence[Ranked], cut: Cut, processes: Processes) -> list[i
     # They come in the order of the parts, and within a part in that of the processes.
     everywhere = np.stack(processes.gather(equal), axis=1)
     before = np.cumsum(everywhere).reshape(everywhere.shape) - everywhere
-    return np.clip(cut.ties - before[:, processes.rank], 0, equal).tolist()
+    return [int(n) for n in np.clip(cut.ties - before[:, processes.rank], 0, equal)]
 
 
 def _number(mask: Any) -> int:

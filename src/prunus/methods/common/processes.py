@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch.distributed as dist
 from torch import Tensor
+
+from prunus.errors import AttachError
+from prunus.gates.sharded import is_sharded
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
@@ -22,7 +26,7 @@ class Processes:
     rank: int = 0
 
     def gather(self, array: Any) -> list[Any]:
-        """The arrays of all processes, in their order."""
+        """What each process has, in their order."""
         return [array]
 
     def sum(self, array: Any) -> Any:
@@ -31,3 +35,31 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+class Sharing(Processes):
+    """Processes that have some rows each of every tensor (`fully_shard`)."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self.rank = dist.get_rank(group)
+
+    def gather(self, array: Any) -> list[Any]:
+        gathered: list[Any] = [None] * dist.get_world_size(self._group)
+        dist.all_gather_object(gathered, array, group=self._group)
+        return gathered
+
+
+def processes_of(tensors: Sequence[Tensor]) -> Processes:
+    """Those that have a part of the tensors."""
+    sharded: list[Any] = [tensor for tensor in tensors if is_sharded(tensor)]
+    if not sharded:
+        return ALONE
+    meshes = {tensor.device_mesh for tensor in sharded}
+    alike = len(sharded) == len(tensors) and len(meshes) == 1
+    if not alike or any(list(map(str, tensor.placements)) != ["S(0)"] for tensor in sharded):
+        raise AttachError(
+            "the scores are shared out among processes in different ways: call fully_shard on the "
+            "whole model too, with one mesh of one dimension, and shard along the first axis"
+        )
+    return Sharing(sharded[0].device_mesh.get_group())

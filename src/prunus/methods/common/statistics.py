@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from prunus.gates import Gate
+from prunus.gates import Gate, whole
 from prunus.tables import percent, text_table
 
 TRANSITION = 0.01
@@ -117,9 +117,9 @@ def statistics(gates: Mapping[str, Gate]) -> Statistics:
 
 @torch.no_grad()
 def _measure(name: str, gate: Gate) -> LayerStatistics:
-    mask = gate.mask()
+    mask = whole(gate.mask())
     binary = gate.hard or gate.round_mask is not None  # fixed, or between two rounds
-    soft = mask.float() if binary else gate.soft_mask()
+    soft = mask.float() if binary else whole(gate.soft_mask())
     distance = torch.minimum(soft, 1 - soft)
     return LayerStatistics(
         name=name,
