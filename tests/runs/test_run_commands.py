@@ -37,7 +37,7 @@ def test_train_and_again(cli):
     status, again, _ = cli("train", *SMALL)
     assert status == 0 and folder(again) == run
     assert "epoch 1/2" not in again, "it was finished"
-    table, finished, _ = again.split("\n\n")
+    table, finished, *_ = again.split("\n\n")
     assert table in output and finished.startswith("Finished on 20")
 
 

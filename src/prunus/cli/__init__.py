@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 
 from cyclopts import App, CycloptsError, Group
 
@@ -27,12 +28,13 @@ app = App(
     help_format="markdown",
     help_epilogue="prunus COMMAND --help has the options of a command, and two examples.",
 )
-for title, commands in {
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "One run": (train, search, prune, retrain),
     "Many runs": (sweep, report, reproduce, demo),
     "What was found": (inspect, deploy),
     "Finding one's way": (tasks, methods, runs),
-}.items():
+}
+for title, commands in _GROUPS.items():
     group = Group.create_ordered(title)
     for command in commands:
         app.command(command, group=group, help_epilogue=epilogue(command.__name__))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect as python_inspect
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -166,7 +167,7 @@ def _listed(values: Mapping[str, object]) -> str:
 
 
 def _row(run: RunFolder, root: Path) -> list[str]:
-    results, name = run.results, str(run.path.relative_to(root))
+    results, name = run.results, os.path.relpath(run.path, root)
     if not results.stages:
         return [name, str(run.seed), _state(run), "", "", "", ""]
     stage, metric = results.stages[-1], results.metric
@@ -189,7 +190,10 @@ def _state(run: RunFolder) -> str:
         return "finished"
     if run.sweep_run is not None and run.sweep_run.status == "failed":
         return f"failed: {run.sweep_run.error}"
-    epochs = read_epochs(run.path)
+    try:
+        epochs = read_epochs(run.path)
+    except SettingError:
+        return "damaged"
     return f"{epochs[-1].stage}, epoch {epochs[-1].epoch}" if epochs else "begun"
 
 

@@ -194,12 +194,16 @@ def _run(
                 rank_zero_only(_move_away)(settings.folder)
             before = finished_at(settings.folder)
             results = execute(settings, task)
-        if rank_zero_only.rank == 0:
+
+        @rank_zero_only
+        def show() -> None:
             show_results(results, settings.folder, finished=before)
             if found is not None:
                 show_bisection(found)
             _show_next(results, settings)
             answer({"run": settings.folder, **results.model_dump(mode="json")})
+
+        show()
 
 
 def _show_next(results: RunResults, settings: RunSettings) -> None:
@@ -207,6 +211,7 @@ def _show_next(results: RunResults, settings: RunSettings) -> None:
     own = ["--task", settings.task] if ":" in settings.task else []  # tickets cannot name code
     data = [] if settings.data_root == Path("data") else ["--data", settings.data_root]
     last = settings.folder / (results.stages[-1].ticket or "")
+    words: list[object]
     match settings.command:
         case "train":
             words = ["search", "--task", settings.task, "--target-density", "10%"]
