@@ -210,7 +210,8 @@ def test_missing_data_are_downloaded_on_request(cli, monkeypatch):
 def test_help_names_every_command():
     names = {name for name in app if not name.startswith("-")}
     runs = {"train", "search", "prune", "retrain", "sweep", "reproduce"}
-    assert names == {"demo", "inspect", "report", "deploy"} | runs
+    listing = {"tasks", "methods", "runs"}
+    assert names == {"demo", "inspect", "report", "deploy"} | runs | listing
 
 
 # In processes of their own
