@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import prunus
+from prunus.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -151,6 +152,16 @@ def test_commands_do_what_is_shown(command, output, cli, monkeypatch):
         assert str(run) in shown or (not shown and "stopped by SIGINT" in output)
     else:
         assert output.splitlines() == errors.splitlines() != []
+
+
+def test_the_next_steps_that_are_shown_can_be_typed():
+    pages = (ROOT / "docs" / "running.md", ROOT / "docs" / "tickets.md")
+    shown = [content for page in pages for _, info, content in blocks(page) if info == "text"]
+    ends = [content for content in shown if "\nRun: " in content]
+    steps = [step for content in shown for step in re.findall(r"^Next: prunus (.*)", content, re.M)]
+    assert len(ends) >= 7 and all("\nNext: " in content for content in ends)
+    for step in steps:
+        app.parse_args(shlex.split(step), exit_on_error=False, print_error=False)
 
 
 def test_the_inspected_ticket_is_as_shown(cli):

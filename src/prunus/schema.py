@@ -48,6 +48,18 @@ class Schema(BaseModel):
         return content
 
 
+def as_fraction(value: Any) -> Any:
+    """`10%` as 0.1, also in a list. Anything else stays what it is, to be checked."""
+    if isinstance(value, list | tuple):
+        return [as_fraction(part) for part in value]
+    if isinstance(value, str) and value.strip().endswith("%"):
+        try:
+            return float(value.strip().removesuffix("%")) / 100
+        except ValueError:
+            raise SettingError(f"{value!r} is not a percentage, such as 10% or 0.5%") from None
+    return value
+
+
 def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) -> SettingError:
     first = errors[0]
     prefix = [within] if within else []

@@ -37,7 +37,7 @@ def test_train_and_again(cli):
     status, again, _ = cli("train", *SMALL)
     assert status == 0 and folder(again) == run
     assert "epoch 1/2" not in again, "it was finished"
-    table, finished, _ = again.split("\n\n")
+    table, finished, *_ = again.split("\n\n")
     assert table in output and finished.startswith("Finished on 20")
 
 
@@ -227,7 +227,8 @@ def test_missing_data_are_downloaded_on_request(cli, monkeypatch):
 def test_help_names_every_command():
     names = {name for name in app if not name.startswith("-")}
     runs = {"train", "search", "prune", "retrain", "sweep", "reproduce"}
-    assert names == {"demo", "inspect", "report", "deploy"} | runs
+    listing = {"tasks", "methods", "runs"}
+    assert names == {"demo", "inspect", "report", "deploy"} | runs | listing
 
 
 # In processes of their own

@@ -5,93 +5,66 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from pathlib import Path
-from typing import TextIO
+from collections.abc import Callable
 
-from cyclopts import App
+from cyclopts import App, CycloptsError, Group
 
-from prunus.cli import runs
 from prunus.cli.demo import demo
 from prunus.cli.deploy import deploy
+from prunus.cli.examples import epilogue
+from prunus.cli.find import inspect, methods, runs, tasks
+from prunus.cli.output import say, show_warning
 from prunus.cli.report import report
 from prunus.cli.reproduce import reproduce
+from prunus.cli.run import prune, retrain, search, train
 from prunus.cli.sweep import sweep
-from prunus.errors import PrunusError, PrunusWarning, in_words
-from prunus.tables import printable
+from prunus.errors import PrunusError, in_words
 from prunus.version import __version__
 
 app = App(
     name="prunus",
     help="Finds the small network inside a big one.",
     version=__version__,
+    help_format="markdown",
+    help_epilogue="prunus COMMAND --help has the options of a command, and two examples.",
 )
-for command in (
-    *(runs.train, runs.search, runs.prune, runs.retrain),
-    *(sweep, reproduce, report, deploy, demo),
-):
-    app.command(command)
-
-
-@app.command
-def inspect(ticket: Path) -> None:
-    """Show what a ticket holds: where it came from, and how much of each layer it keeps.
-
-    Parameters
-    ----------
-    ticket
-        A ticket file.
-    """
-    from dataclasses import asdict
-
-    from prunus.tickets.ticket import Ticket
-
-    content = Ticket.load(ticket)
-    for name, value in {**asdict(content.manifest), "content_hash": content.content_hash}.items():
-        text = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
-        if text != "":
-            print(f"{name.replace('_', ' '):<14}{printable(str(text))}")
-    print(f"\n{content.mask if content.mask else 'No mask: a dense network.'}")
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "One run": (train, search, prune, retrain),
+    "Many runs": (sweep, report, reproduce, demo),
+    "What was found": (inspect, deploy),
+    "Finding one's way": (tasks, methods, runs),
+}
+for title, commands in _GROUPS.items():
+    group = Group.create_ordered(title)
+    for command in commands:
+        app.command(command, group=group, help_epilogue=epilogue(command.__name__))
+app.register_install_completion_command(
+    help="Let the shell complete commands and options (bash, zsh, fish)."
+)
 
 
 def main() -> None:
-    """Run a command; errors that Prunus raises on purpose are messages, not tracebacks."""
-    warnings.showwarning = _show_warning
+    """Run a command; errors that Prunus raises on purpose are messages, not tracebacks.
+
+    docs/commands.md has the exit codes.
+    """
+    warnings.showwarning = show_warning
     try:
         try:
-            app(sys.argv[1:])
+            app(sys.argv[1:], exit_on_error=False, print_error=False)
         finally:
             sys.stdout.flush()  # here, where a reader that is gone is noticed
+    except CycloptsError as error:
+        say(f"prunus: {error}")
+        sys.exit(2)
     except PrunusError as error:
-        _say(f"prunus: {error}")
+        say(f"prunus: {error}")
         sys.exit(getattr(error, "status", 2))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # nor shall Python write there when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _say(f"prunus: {in_words(error)}")
+        say(f"prunus: {in_words(error)}")
         sys.exit(1)
     except KeyboardInterrupt:
         print("prunus: interrupted; the same command resumes", file=sys.stderr)
         sys.exit(130)
-
-
-def _say(message: str) -> None:
-    """To the person. Parts may come from a file: they add no escape codes and no lines of ours."""
-    first, *more = map(printable, message.splitlines())
-    print(first, *(f"  {line.strip()}" for line in more), sep="\n", file=sys.stderr)
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    if issubclass(category, PrunusWarning):
-        _say(f"prunus: warning: {message}")
-    else:
-        print(
-            warnings.formatwarning(message, category, filename, lineno, line),
-            file=file or sys.stderr,
-        )

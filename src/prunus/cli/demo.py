@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from json import loads
 from pathlib import Path
 
 from prunus.cli.options import PLOTS, SweepOptions, need
+from prunus.cli.output import AsJson, answering, next_step
 from prunus.cli.report import Files, make_report
-from prunus.cli.sweep import do_runs
+from prunus.cli.sweep import check_finished, do_runs
+from prunus.files import read_text
 
 
-def demo(*, out: Path = Path("demo"), scale: str | None = None, workers: int | None = None) -> None:
+def demo(
+    *,
+    out: Path = Path("demo"),
+    scale: str | None = None,
+    workers: int | None = None,
+    json: AsJson = False,
+) -> None:
     """See the lottery ticket hypothesis happen on embedded data, in about two minutes.
 
     Trains a small ConvNet on scikit-learn's digits; searches tickets with CS and IMP; re-trains
@@ -24,6 +33,8 @@ def demo(*, out: Path = Path("demo"), scale: str | None = None, workers: int | N
         smoke: a few seconds, to see that it works; the numbers mean nothing.
     workers
         Processes (default: one for each core).
+    json
+        Print the results as one JSON document, as prunus report --json writes it.
     """
     from prunus.report.findings import details, finding
     from prunus.report.model import comparisons
@@ -32,10 +43,15 @@ def demo(*, out: Path = Path("demo"), scale: str | None = None, workers: int | N
     from prunus.sweeps.experiment import named_experiment
 
     need("demo", "sklearn", *PLOTS)
-    do_runs(named_experiment("demo").at_scale(scale), out, SweepOptions(workers=workers))
-    found = read_runs(out)
-    make_report(found, "The small network inside the big one", out, Files(json=out / "demo.json"))
-    [comparison] = comparisons(found.records)
-    print("\nSubnetworks of a ConvNet on digits, mean and 95 % interval over seeds:\n")
-    print(points_table(comparison), finding(comparison), *details(comparison), sep="\n\n")
-    print(f"\nPage: {out / 'report.html'}\nTickets: {out}/*/tickets\nResults: {out / 'demo.json'}")
+    with answering(as_json=json) as answer:
+        options = SweepOptions(workers=workers)
+        check_finished(do_runs(named_experiment("demo").at_scale(scale), out, options))
+        found, file = read_runs(out), out / "demo.json"
+        make_report(found, "The small network inside the big one", out, Files(json=file))
+        [comparison] = comparisons(found.records)
+        print("\nSubnetworks of a ConvNet on digits, mean and 95 % interval over seeds:\n")
+        print(points_table(comparison), finding(comparison), *details(comparison), sep="\n\n")
+        print(f"\nPage: {out / 'report.html'}\nTickets: {out}/*/tickets\nResults: {file}")
+        task = "digits/digits_convnet"
+        next_step("prunus", "search", "--task", task, "--target-density", "10%")
+        answer(loads(read_text(file)))

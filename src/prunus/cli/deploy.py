@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prunus.cli.options import Flag
+from prunus.cli.output import AsJson, answering, next_step
 from prunus.cli.trust import inside
 from prunus.errors import SettingError
 from prunus.lookup import trusting
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from prunus.deployment.deployed import Deployed, Store
-    from prunus.tasks import Task
+    from prunus.tasks import MetricInfo, Task
     from prunus.tickets.ticket import Ticket
 
 _SUFFIXES = {"prunus": ".prunus", "onnx": ".onnx", "module": ".pt2"}
@@ -34,6 +35,7 @@ def deploy(
     threads: int | None = None,
     data: Path | None = None,
     download: Flag = False,
+    json: AsJson = False,
 ) -> None:
     """Make a trained sparse network small and fast, and write it to one file.
 
@@ -63,6 +65,8 @@ def deploy(
         Folder with the data sets (default: that of the run, or data).
     download
         Fetch missing data from its official place.
+    json
+        Print all of that as one JSON document; messages go to stderr.
     """
     from prunus.deployment import deploy as make
     from prunus.tables import text_table
@@ -71,29 +75,43 @@ def deploy(
         raise SettingError(f"--store {store} is for --format prunus; {format} files hold fp32")
     if batch < 1:
         raise SettingError(f"--batch {batch}: a batch has at least one sample")
-    trained = _find(ticket, task, data, download=download)
-    example = _example(trained.task, batch)
-    deployed = make(
-        trained.task.build(),
-        trained.ticket,
-        example,
-        weights="ticket",
-        threads=threads,
-        images=trained.task.images,
-    )
-    if format is None:
-        format = "module" if deployed.graph is None else "prunus"
-    path = out or Path("model").with_suffix(_SUFFIXES[format])
-    _write(deployed, path, format, store)
-    print(deployed.report())
-    networks = {"plain": deployed.plain, "deployed": deployed}
-    if store != "fp32":
-        networks[f"deployed, {store}"] = deployed.stored(store)
-    values = {name: _measure(trained.task, network) for name, network in networks.items()}
-    columns = list(values["plain"])
-    rows = [[name, *(own[column] for column in columns)] for name, own in values.items()]
-    print(f"\n{text_table(['network', *columns], rows)}")
-    print(f"\nFrom {trained.path}\nWritten: {path} ({path.stat().st_size:,} bytes)")
+    with answering(as_json=json) as answer:
+        trained = _find(ticket, task, data, download=download)
+        example = _example(trained.task, batch)
+        deployed = make(
+            trained.task.build(),
+            trained.ticket,
+            example,
+            weights="ticket",
+            threads=threads,
+            images=trained.task.images,
+        )
+        if format is None:
+            format = "module" if deployed.graph is None else "prunus"
+        path = out or Path("model").with_suffix(_SUFFIXES[format])
+        _write(deployed, path, format, store)
+        report = deployed.report()
+        print(report)
+        networks = {"plain": deployed.plain, "deployed": deployed}
+        if store != "fp32":
+            networks[f"deployed, {store}"] = deployed.stored(store)
+        values = {name: _measure(trained.task, network) for name, network in networks.items()}
+        columns = list(values["plain"])
+        rows = [
+            [name, *(info.text(value) for info, value in own.values())]
+            for name, own in values.items()
+        ]
+        size = path.stat().st_size
+        print(f"\n{text_table(['network', *columns], rows)}")
+        print(f"\nFrom {trained.path}\nWritten: {path} ({size:,} bytes)")
+        if format == "prunus":
+            next_step("python", "-m", "prunus_runtime", "serve", path)
+        metrics = {
+            name: {column: value for column, (_, value) in own.items()}
+            for name, own in values.items()
+        }
+        about = {"ticket": trained.path, "file": path, "format": format, "bytes": size}
+        answer({**about, "metrics": metrics, **report.as_dict()})
 
 
 @dataclass(frozen=True)
@@ -161,8 +179,8 @@ def _example(task: Task, batch: int) -> Tensor:
     return inputs
 
 
-def _measure(task: Task, network: Any) -> dict[str, str]:
-    """The metrics of a network on each split that is held out, as text."""
+def _measure(task: Task, network: Any) -> dict[str, tuple[MetricInfo, float]]:
+    """The metrics of a network on each split that is held out."""
     import torch
 
     from prunus.tasks.data import LoaderOptions
@@ -178,7 +196,7 @@ def _measure(task: Task, network: Any) -> dict[str, str]:
                     measured = metric.measure(output, batch).double()
                     totals[metric] = totals[metric] + measured if metric in totals else measured
         for metric, total in totals.items():
-            found[f"{split} {metric.info.name}"] = metric.info.text(metric.finish(total))
+            found[f"{split} {metric.info.name}"] = (metric.info, metric.finish(total))
     return found
 
 

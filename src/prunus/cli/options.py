@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter, Token
 
+from prunus.cli.output import AsJson
 from prunus.errors import SettingError, how_to_install
+from prunus.schema import as_fraction
 
-Flag = Annotated[bool, Parameter(negative="")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 PLOTS = ("altair", "vl_convert")
 """Packages that the page and its plots need."""
+
+# Groups of options in the help of commands, in this order.
+WHAT = Group("What is done", sort_key=1)
+SPARSITY = Group("Which weights go", sort_key=2)
+TRAINING = Group("How it is trained", sort_key=3)
+MACHINE = Group("Where it runs", sort_key=4)
+FILES = Group("Files and results", sort_key=5)
+
+
+def _densities(_: Any, tokens: Sequence[Token]) -> list[float]:
+    return [float(as_fraction(token.value)) for token in tokens]
+
+
+def _density(_: Any, tokens: Sequence[Token]) -> float:
+    return float(as_fraction(tokens[0].value))
+
+
+Density = Annotated[float | None, Parameter(converter=_density, n_tokens=1)]
+"""A fraction of the weights: 0.1 or 10%."""
+Densities = Annotated[list[float] | None, Parameter(converter=_densities, negative="")]
 
 
 @Parameter(name="*")
@@ -23,38 +45,43 @@ PLOTS = ("altair", "vl_convert")
 class RunOptions:
     """Flags of every run. A flag wins over `--config`, and `--set` over both."""
 
-    task: str | None = None
-    "DATA/NETWORK, such as digits/digits_convnet or cifar10/resnet20; or package.module:function."
-    recipe: str | None = None
-    "How to optimise: tickets, tickets-vgg, pruning, conv6, imagenet, digits or modern."
-    epochs: int | None = None
-    "Epochs (of a round); the recipe's learning-rate drops move in proportion."
-    batch_size: int | None = None
-    "Images in one step, on all devices together."
-    seed: int | None = None
-    "Decides the initial weights and the order of the images."
-    data: Path | None = None
-    "Folder with the data sets (default: data)."
-    download: Flag = False
-    "Fetch missing data from its official place."
-    out: Path | None = None
-    "Folder for run folders (default: runs)."
-    devices: int | None = None
-    "Processes that train together, each with a GPU if there are any."
-    workers: int | None = None
-    "Processes that decode images, for each device."
-    threads: int | None = None
-    "Threads of each process (default: half of the cores). They change the last bits of results."
-    track: Annotated[list[str] | None, Parameter(negative="")] = None
-    "Also send metrics to tensorboard, mlflow or wandb."
-    config: Path | None = None
+    task: Annotated[str | None, Parameter(group=WHAT)] = None
+    "DATA/NETWORK, such as digits/digits_convnet (prunus tasks lists them); or \
+package.module:function. Required, unless --config or the ticket names it."
+    config: Annotated[Path | None, Parameter(group=WHAT)] = None
     "YAML file of settings; every run writes its own as settings.yaml."
-    trust: Flag = False
-    "Let the file of --config name code to import, and paths outside the current folder."
-    fresh: Flag = False
-    "Do the run again from the beginning, even if it is finished; the old one is kept elsewhere."
-    set_: Annotated[list[str], Parameter(name="--set", negative="")] = field(default_factory=list)
+    set_: Annotated[list[str], Parameter("--set", negative="", show_default=False, group=WHAT)] = (
+        field(default_factory=list)
+    )
     "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
+    trust: Annotated[Flag, Parameter(group=WHAT)] = False
+    "Let the file of --config name code to import, and paths outside the current folder."
+    fresh: Annotated[Flag, Parameter(group=WHAT)] = False
+    "Do the run again from the beginning, even if it is finished; the old one is kept elsewhere."
+    recipe: Annotated[str | None, Parameter(group=TRAINING)] = None
+    "How to optimise: tickets, tickets-vgg, pruning, conv6, imagenet, digits or modern."
+    epochs: Annotated[int | None, Parameter(group=TRAINING)] = None
+    "Epochs (of a round); the recipe's learning-rate drops move in proportion."
+    batch_size: Annotated[int | None, Parameter(group=TRAINING)] = None
+    "Images in one step, on all devices together."
+    seed: Annotated[int | None, Parameter(group=TRAINING)] = None
+    "Decides the initial weights and the order of the images."
+    devices: Annotated[int | None, Parameter(group=MACHINE)] = None
+    "Processes that train together, each with a GPU if there are any."
+    workers: Annotated[int | None, Parameter(group=MACHINE)] = None
+    "Processes that decode images, for each device."
+    threads: Annotated[int | None, Parameter(group=MACHINE)] = None
+    "Threads of each process (default: half of the cores). They change the last bits of results."
+    data: Annotated[Path | None, Parameter(group=FILES)] = None
+    "Folder with the data sets (default: data)."
+    download: Annotated[Flag, Parameter(group=FILES)] = False
+    "Fetch missing data from its official place."
+    out: Annotated[Path | None, Parameter(group=FILES)] = None
+    "Folder for run folders (default: runs)."
+    track: Annotated[list[str] | None, Parameter(negative="", group=FILES)] = None
+    "Also send metrics to tensorboard, mlflow or wandb."
+    json: Annotated[AsJson, Parameter(group=FILES)] = False
+    "Print the results as one JSON document; messages go to stderr."
 
 
 @Parameter(name="*")
@@ -62,24 +89,26 @@ class RunOptions:
 class SweepOptions:
     """How and where the runs of a sweep are done."""
 
-    workers: int | None = None
-    "Processes (default: as many as GPUs, or else as cores)."
-    threads: int = 1
-    "Threads of each run. Results depend on it in their last bits, but not on workers."
-    cluster: str | None = None
-    "Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786."
-    data: Path | None = None
-    "Folder with the data sets (default: data)."
-    out: Path | None = None
-    "Folder for everything (default: runs/NAME, with -SCALE if there is one)."
-    dry_run: Flag = False
+    dry_run: Annotated[Flag, Parameter(group=WHAT)] = False
     "Only list the runs, and how far each is."
-    known: tuple[Path, ...] = ()
-    "A file of prunus report --json: runs whose results it holds count as finished."
-    retry: Flag = False
+    retry: Annotated[Flag, Parameter(group=WHAT)] = False
     "Also retry runs that failed before."
-    download: Flag = False
+    known: Annotated[tuple[Path, ...], Parameter(show_default=False, group=WHAT)] = ()
+    "A file of prunus report --json: runs whose results it holds count as finished."
+    workers: Annotated[int | None, Parameter(group=MACHINE)] = None
+    "Processes (default: as many as GPUs, or else as cores)."
+    threads: Annotated[int, Parameter(group=MACHINE)] = 1
+    "Threads of each run. Results depend on it in their last bits, but not on workers."
+    cluster: Annotated[str | None, Parameter(group=MACHINE)] = None
+    "Address of a Dask scheduler, whose workers do the runs instead: tcp://HOST:8786."
+    data: Annotated[Path | None, Parameter(group=FILES)] = None
+    "Folder with the data sets (default: data)."
+    download: Annotated[Flag, Parameter(group=FILES)] = False
     "Fetch missing data from its official place."
+    out: Annotated[Path | None, Parameter(group=FILES)] = None
+    "Folder for everything (default: runs/NAME, with -SCALE if there is one)."
+    json: Annotated[AsJson, Parameter(group=FILES)] = False
+    "Print the results as one JSON document; messages go to stderr."
 
 
 def need(extra: str, *packages: str) -> None:

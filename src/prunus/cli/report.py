@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from prunus.cli.options import PLOTS, Flag, need
+from prunus.cli.output import answering, next_step
 from prunus.errors import SettingError
 
 if TYPE_CHECKING:
@@ -30,8 +32,9 @@ _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
 class Files:
     """Files to write beside the page."""
 
-    json: Path | None = None
-    "Also write every subnetwork, with its raw values, as one JSON file to commit or show again."
+    json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
+    "Also write every subnetwork, with its raw values, as one JSON file to commit or show again. \
+With -, print it instead; messages go to stderr."
     csv: Path | None = None
     "Also write the table of selections as CSV."
     parquet: Path | None = None
@@ -77,21 +80,31 @@ def report(
     need("report", *PLOTS)
     first = runs[0]
     place = out or (first.parent if first.is_file() else first)
+    to_stdout = files.json == Path("-")
     if watch:
+        if to_stdout:
+            raise SettingError("--json - prints one document: leave out --watch, or name a file")
         if len(runs) > 1 or first.is_file():
             raise SettingError(f"--watch is for one folder, not for {' '.join(map(str, runs))}")
         _watch(first, place, files, margin)
         return
+    from prunus.report.file import report_text
     from prunus.report.records import merged
 
-    found = [_found(path) for path in runs]
-    data = found[0][1] if len(found) == 1 else merged([data for _, data in found])
-    if not data.runs:
-        raise SettingError(
-            f"no runs with settings.yaml below {first}: prunus train, search, prune, retrain "
-            "and sweep make them"
-        )
-    print(make_report(data, found[0][0], place, files, margin))
+    with answering(as_json=to_stdout) as answer:
+        found = [_found(path) for path in runs]
+        data = found[0][1] if len(found) == 1 else merged([data for _, data in found])
+        if not data.runs:
+            raise SettingError(
+                f"no runs with settings.yaml below {first}: prunus train, search, prune, retrain "
+                "and sweep make them"
+            )
+        written = replace(files, json=None) if to_stdout else files
+        print(make_report(data, found[0][0], place, written, margin))
+        if to_stdout:
+            answer(loads(report_text(found[0][0], data)))
+        else:
+            next_step("prunus", "runs", *([first] if first.is_dir() else []))
 
 
 def _found(path: Path) -> tuple[str, ReportData]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from prunus.cli.options import PLOTS, SweepOptions, need
+from prunus.cli.options import PLOTS, WHAT, SweepOptions, need
+from prunus.cli.output import answering, next_step
 from prunus.cli.report import Files, make_report
-from prunus.cli.sweep import SweepFailedError, do_runs, folder_for
+from prunus.cli.sweep import check_finished, do_runs, folder_for
 from prunus.errors import SettingError
+from prunus.files import read_text
 
 if TYPE_CHECKING:
     from prunus.report.paper import Paper
@@ -23,8 +26,10 @@ SCALES = ("smoke", "cpu", "paper")
 def reproduce(
     name: str | None = None,
     *,
-    scale: str = "cpu",
-    list_: Annotated[bool, Parameter("--list", negative="")] = False,
+    scale: Annotated[str, Parameter(group=WHAT)] = "cpu",
+    list_: Annotated[
+        bool, Parameter("--list", negative="", group=WHAT, show_default=False)
+    ] = False,
     options: SweepOptions = SweepOptions(),  # noqa: B008 (frozen)
 ) -> None:
     """Do an experiment of the paper again, and see our numbers beside its own.
@@ -45,7 +50,8 @@ def reproduce(
     from prunus.sweeps.experiment import named_experiment
 
     if name is None or list_:
-        _list()
+        with answering(as_json=options.json) as answer:
+            answer(_list())
         return
     whole = named_experiment(name)
     experiment, paper = whole.at_scale(scale), paper_of(whole, scale)
@@ -54,39 +60,47 @@ def reproduce(
     out = options.out or folder_for(experiment, scale)
     if not options.dry_run:
         need("report", *PLOTS)
-    failure = None
-    try:
-        do_runs(experiment, out, options)
-    except SweepFailedError as error:
-        failure = error  # raised at the end, below what the other runs found
-    if not options.dry_run:
-        _show(experiment, paper, whole.scales[scale].get("stand_ins", {}), scale, out)
-    if failure is not None:
-        raise failure
+    with answering(as_json=options.json) as answer:
+        runs = do_runs(experiment, out, options)
+        if options.dry_run:
+            answer({"sweep": out, "runs": [run.as_data(out.resolve()) for run in runs]})
+            return
+        stand_ins = whole.scales[scale].get("stand_ins", {})
+        file = _show(experiment, paper, stand_ins, scale, out)
+        answer(json.loads(read_text(file)))
+        check_finished(runs)  # below what the others found
+        next_step("prunus", "runs", out)
 
 
-def _list() -> None:
+def _list() -> dict[str, dict[str, str]]:
+    """Print the experiments; each with its description, and its runs / epochs by scale."""
     from prunus.sweeps.experiment import experiment_names, named_experiment
     from prunus.sweeps.plan import outline
     from prunus.tables import text_table
 
-    rows = []
+    found = {}
     for name in experiment_names():
         experiment = named_experiment(name)
         if experiment.paper is None:
             continue
         plans = [outline(experiment.at_scale(scale)) for scale in SCALES]
         costs = [f"{len(plan):,} / {sum(run.epochs for run in plan):,}" for plan in plans]
-        rows.append([name, *costs])
+        found[name] = {
+            "description": experiment.description,
+            **dict(zip(SCALES, costs, strict=True)),
+        }
         print(f"{name:<9} {experiment.description}")
     print("\nRuns / epochs of training, by scale:\n")
+    rows = [[name, *(about[scale] for scale in SCALES)] for name, about in found.items()]
     print(text_table(["experiment", *SCALES], rows))
-    print("\nprunus reproduce NAME --scale SCALE")
+    next_step("prunus", "reproduce", "table1", "--scale", "cpu")
+    return found
 
 
 def _show(
     experiment: Experiment, paper: Paper, stand_ins: dict[str, str], scale: str, out: Path
-) -> None:
+) -> Path:
+    """Print and write everything; the file with all of it."""
     from prunus.report.model import comparisons
     from prunus.report.paper import blocks_table, figure_table, pairs, pairs_table, write_pairs
     from prunus.report.records import read_runs
@@ -109,5 +123,7 @@ def _show(
         "description": experiment.description,
         "stand_ins": stand_ins,
     }
-    for path in write_pairs(out / f"{experiment.name}-{scale}", about, paper, ours):
+    *_, file = written = write_pairs(out / f"{experiment.name}-{scale}", about, paper, ours)
+    for path in written:
         print(f"Comparison: {path}")
+    return file

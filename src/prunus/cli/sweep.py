@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from prunus.cli.options import Flag, SweepOptions
+from cyclopts import Parameter
+
+from prunus.cli.options import WHAT, Flag, SweepOptions
+from prunus.cli.output import answering, next_step
 from prunus.cli.trust import trusted_in
 from prunus.errors import PrunusError, SettingError
 from prunus.lookup import trusting
@@ -24,8 +27,8 @@ class SweepFailedError(PrunusError, RuntimeError):
 def sweep(
     experiment: Path,
     *,
-    scale: str | None = None,
-    trust: Flag = False,
+    scale: Annotated[str | None, Parameter(group=WHAT)] = None,
+    trust: Annotated[Flag, Parameter(group=WHAT)] = False,
     options: SweepOptions = SweepOptions(),  # noqa: B008 (frozen)
 ) -> None:
     """Do all runs that an experiment describes, side by side.
@@ -48,8 +51,16 @@ def sweep(
     whole = named_experiment(str(experiment)) if ours else read_experiment(experiment)
     chosen = whole.at_scale(scale)
     # Of ours too: code is looked for in the current folder, which may be anybody's.
-    with trusting(*trusted_in(experiment, whole.model_dump(mode="json"), trust=trust)):
-        do_runs(chosen, options.out or folder_for(chosen, scale), options)
+    out = options.out or folder_for(chosen, scale)
+    with (
+        trusting(*trusted_in(experiment, whole.model_dump(mode="json"), trust=trust)),
+        answering(as_json=options.json) as answer,
+    ):
+        runs = do_runs(chosen, out, options)
+        answer({"sweep": out, "runs": [run.as_data(out.resolve()) for run in runs]})
+        if not options.dry_run:
+            check_finished(runs)
+            next_step("prunus", "report", out)
 
 
 def folder_for(experiment: Experiment, scale: str | None) -> Path:
@@ -57,8 +68,8 @@ def folder_for(experiment: Experiment, scale: str | None) -> Path:
     return Path("runs") / (experiment.name if scale is None else f"{experiment.name}-{scale}")
 
 
-def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> None:
-    """Do or list the runs; raises `SweepFailedError` if not all are finished in the end."""
+def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> Sequence[RunState]:
+    """Do or list the runs; how far each is in the end."""
     from prunus.runs.settings_file import merge
     from prunus.sweeps import LocalExecutor, dask_executor, make_plan, run_sweep, survey
     from prunus.sweeps.display import Display
@@ -72,8 +83,9 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> None:
     plan = make_plan(experiment, out, fetch_missing=options.download)
     known = _known(options.known)
     if options.dry_run:
-        _list(survey(plan, sweep_file(experiment, out).failures(), known))
-        return
+        runs = survey(plan, sweep_file(experiment, out).failures(), known)
+        _list(runs)
+        return runs
     with (
         LocalExecutor(options.workers, threads=options.threads, logs=out / "logs")
         if options.cluster is None
@@ -87,7 +99,9 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> None:
             known=known,
             display=Display(),
         )
-    _summarise(runs, out)
+    finished = sum(run.status == "finished" for run in runs)
+    print(f"\n{finished} of {len(runs)} runs are finished.\nSweep: {out}")
+    return runs
 
 
 def _known(files: Sequence[Path]) -> frozenset[str]:
@@ -112,13 +126,12 @@ def _list(runs: Sequence[RunState]) -> None:
     print(f"\n{len(runs)} runs, {finished} of them finished.")
 
 
-def _summarise(runs: Sequence[RunState], out: Path) -> None:
+def check_finished(runs: Sequence[RunState]) -> None:
+    """Raise `SweepFailedError` unless all are."""
     from prunus.sweeps.display import describe
 
     failed = [run for run in runs if run.status == "failed"]
-    finished = sum(run.status == "finished" for run in runs)
-    waiting = len(runs) - finished - len(failed)
-    print(f"\n{finished} of {len(runs)} runs are finished.\nSweep: {out}")
+    waiting = sum(run.status not in ("finished", "failed") for run in runs)
     if failed:
         causes = "\n".join(f"  {describe(run)}: {run.error}" for run in failed)
         others = f", and {waiting} wait" if waiting else ""

@@ -82,6 +82,11 @@ class ReportFile(Schema):
 
 def write_report(path: Path, name: str, data: ReportData) -> Path:
     """Write everything that a report knows, a line for each subnetwork."""
+    return write_atomically(path, report_text(name, data))
+
+
+def report_text(name: str, data: ReportData) -> str:
+    """The content of the file."""
     versions = {json.dumps(v, sort_keys=True): v for r in data.records if (v := versions_of(r))}
     file = ReportFile(
         name=name,
@@ -99,7 +104,7 @@ def write_report(path: Path, name: str, data: ReportData) -> Path:
     lines = ",\n".join(dump(one.model_dump(mode="json", exclude_defaults=True))
                        for one in file.subnetworks)  # fmt: skip
     text = json.dumps(head, indent=1).removesuffix("\n}")
-    return write_atomically(path, f'{text},\n "subnetworks": [\n{lines}\n ]\n}}\n')
+    return f'{text},\n "subnetworks": [\n{lines}\n ]\n}}\n'
 
 
 def read_report(path: Path) -> ReportFile:

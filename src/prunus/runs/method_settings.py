@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, create_model
+from pydantic import BeforeValidator, ConfigDict, create_model
 from torch import nn
 
 from prunus.methods import Method, Setting, describe_settings, find_method
 from prunus.methods.settings import REQUIRED
-from prunus.schema import Schema
+from prunus.schema import Schema, as_fraction
 
 _GIVEN_BY_THE_RUN = {"steps", "rewind_step", "seed"}
 
@@ -66,12 +66,19 @@ def determining(method: Mapping[str, Any]) -> dict[str, Any]:
 def _schema(method: type[Method]) -> type[Schema]:
     if method not in _SCHEMAS:
         fields: dict[str, Any] = {
-            setting.name: (setting.type, ... if setting.default is REQUIRED else setting.default)
+            setting.name: (_type(setting), ... if setting.default is REQUIRED else setting.default)
             for setting in settings_of(method)
         }
         name = f"{method.name} settings"
         _SCHEMAS[method] = create_model(name, __base__=_AnyType, **fields)
     return _SCHEMAS[method]
+
+
+def _type(setting: Setting) -> Any:
+    """What a person may write: for what is to be kept, `10%` too."""
+    if not setting.name.startswith("target_"):
+        return setting.type
+    return Annotated[setting.type, BeforeValidator(as_fraction)]
 
 
 _SCHEMAS: dict[type[Method], type[Schema]] = {}

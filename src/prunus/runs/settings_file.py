@@ -65,7 +65,7 @@ def _in_one_line(error: yaml.YAMLError) -> str:
     place = getattr(error, "problem_mark", None)
     if place is None:
         return " ".join(str(error).split())
-    return f"{error.problem} (line {place.line + 1}, column {place.column + 1})"  # type: ignore[attr-defined]
+    return f"{error.problem} (line {place.line + 1}, column {place.column + 1})"
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:

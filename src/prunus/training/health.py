@@ -15,6 +15,9 @@ from prunus.tasks.batch import call, tensors
 class DivergedError(PrunusError, ArithmeticError):
     """The loss or the weights became NaN or infinite."""
 
+    status = 1
+    """Of the command: it was not refused, it failed."""
+
 
 def diverged(step: int, first_bad: int | None, finding: str) -> DivergedError:
     """The error, with what was found in `step` and what may help.

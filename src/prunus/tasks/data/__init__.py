@@ -42,13 +42,23 @@ __all__ = [
 ]
 
 
+def _digits(_: Path, options: DataOptions) -> ImageData:
+    """Handwritten digits that come with scikit-learn: 1,797 images of 8x8 pixels."""
+    return digits(options)
+
+
+def _imagenet(root: Path, options: DataOptions) -> ImageData:
+    """ImageNet, or a tree of class folders like it, in its usual size."""
+    return imagenet(root / "imagenet", options)
+
+
 DATA_SETS: dict[str, Callable[[Path, DataOptions], ImageData]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
-    "digits": lambda _, options: digits(options),
+    "digits": _digits,
     "fashion-mnist": fashion_mnist,
     "image-folder": image_folder,
-    "imagenet": lambda root, options: imagenet(root / "imagenet", options),
+    "imagenet": _imagenet,
     "mnist": mnist,
 }
 """Sets of labelled images by name. `image-folder` is the tree at the data root itself; the others

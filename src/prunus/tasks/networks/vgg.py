@@ -54,8 +54,12 @@ def _vgg(
 
 
 vgg16 = partial(_vgg, (2, 2, 4, 4, 4))
-"""What the paper calls VGG-16: 16 convolutions, eight blocks of two (its appendix G)."""
+vgg16.__doc__ = (
+    """What the paper calls VGG-16: 16 convolutions, eight blocks of two (its appendix G)."""
+)
 vgg16_quarter = partial(_vgg, (2, 2, 4, 4, 4), narrower=4)
-"""`vgg16` with a quarter of the channels: 1.25 million weights, fifteen times as fast."""
+vgg16_quarter.__doc__ = (
+    """`vgg16` with a quarter of the channels: 1.25 million weights, fifteen times as fast."""
+)
 vgg16_13 = partial(_vgg, (2, 2, 3, 3, 3))
-"""What most code calls VGG-16: 13 convolutions."""
+vgg16_13.__doc__ = """What most code calls VGG-16: 13 convolutions."""

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from prunus.cli.options import Flag, RunOptions, use_threads
+from prunus.cli.options import (
+    SPARSITY,
+    WHAT,
+    Densities,
+    Density,
+    Flag,
+    RunOptions,
+    use_threads,
+)
+from prunus.cli.output import answering, next_step
 from prunus.cli.trust import trusted_in
 from prunus.errors import SettingError
 from prunus.lookup import trusting
@@ -31,25 +40,26 @@ def train(*, common: RunOptions = RunOptions()) -> None:  # noqa: B008 (frozen)
 def search(
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    method: str | None = None,
-    select: Annotated[list[str] | None, Parameter(negative="")] = None,
-    exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
-    mask_init: float | None = None,
-    target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
-    target_macs: Annotated[list[float] | None, Parameter(negative="")] = None,
-    bisect: Flag = False,
-    at_once: int = 1,
-    rounds: int | None = None,
-    rewind_epoch: float | None = None,
-    rates_of: Path | None = None,
-    whole_tickets: Flag = False,
+    method: Annotated[str | None, Parameter(group=SPARSITY)] = None,
+    select: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
+    mask_init: Annotated[float | None, Parameter(group=SPARSITY)] = None,
+    target_density: Annotated[Densities, Parameter(group=SPARSITY)] = None,
+    target_macs: Annotated[Densities, Parameter(group=SPARSITY)] = None,
+    bisect: Annotated[Flag, Parameter(group=SPARSITY)] = False,
+    at_once: Annotated[int, Parameter(group=SPARSITY)] = 1,
+    rounds: Annotated[int | None, Parameter(group=SPARSITY)] = None,
+    rewind_epoch: Annotated[float | None, Parameter(group=SPARSITY)] = None,
+    rates_of: Annotated[Path | None, Parameter(group=SPARSITY)] = None,
+    whole_tickets: Annotated[Flag, Parameter(group=SPARSITY)] = False,
 ) -> None:
     """Search for tickets: in each round train, decide the mask, save the ticket.
 
     Parameters
     ----------
     method
-        How to search (default: cs). Its settings: --set method.NAME=VALUE.
+        How to search (default: cs); prunus methods lists them. Its settings: --set
+        method.NAME=VALUE.
     select
         Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
         embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
@@ -59,8 +69,8 @@ def search(
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
-        The fraction of weights to keep, for methods that have one (cs: with a budget). Given more
-        than once, cs takes one for each round.
+        How many weights to keep, 0.1 or 10%, for methods that have one (cs: with a budget). Given
+        more than once, cs takes one for each round.
     target_macs
         The same for the multiply-adds of these weights, instead of a target density or with it.
     bisect
@@ -100,21 +110,22 @@ def search(
 def prune(
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    method: str | None = None,
-    select: Annotated[list[str] | None, Parameter(negative="")] = None,
-    exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
-    mask_init: float | None = None,
-    target_density: float | None = None,
-    target_macs: float | None = None,
-    bisect: Flag = False,
-    at_once: int = 1,
+    method: Annotated[str | None, Parameter(group=SPARSITY)] = None,
+    select: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
+    mask_init: Annotated[float | None, Parameter(group=SPARSITY)] = None,
+    target_density: Annotated[Density, Parameter(group=SPARSITY)] = None,
+    target_macs: Annotated[Density, Parameter(group=SPARSITY)] = None,
+    bisect: Annotated[Flag, Parameter(group=SPARSITY)] = False,
+    at_once: Annotated[int, Parameter(group=SPARSITY)] = 1,
 ) -> None:
     """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune.
 
     Parameters
     ----------
     method
-        How to prune (default: cs). Its settings: --set method.NAME=VALUE.
+        How to prune (default: cs); prunus methods lists them. Its settings: --set
+        method.NAME=VALUE.
     select
         Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
         embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
@@ -124,7 +135,7 @@ def prune(
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
-        The fraction of weights to keep, for methods that have one (cs: with a budget).
+        How many weights to keep, 0.1 or 10%, for methods that have one (cs: with a budget).
     target_macs
         The same for the multiply-adds of these weights, instead of a target density or with it.
     bisect
@@ -149,7 +160,9 @@ def retrain(
     ticket: Path,
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    control: Literal["reinit", "shuffled", "random", "magnitude"] | None = None,
+    control: Annotated[
+        Literal["reinit", "shuffled", "random", "magnitude"] | None, Parameter(group=WHAT)
+    ] = None,
 ) -> None:
     """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
 
@@ -188,9 +201,9 @@ def _run(
     given, names = _settings(common, own or {}, None if bisect else densities)
     if command == "search":
         _complete_rounds(given, bisect=bisect)
-    show = rank_zero_only(show_results)
     use_threads(common.threads, given.get("engine"))
-    with trusting(*names):
+    with trusting(*names), answering(as_json=common.json) as answer:
+        found = before = None
         if bisect:
             if common.fresh:
                 raise SettingError("--fresh does one run again: leave out --bisect, or use --out")
@@ -199,20 +212,44 @@ def _run(
             found, settings, results = _bisect(
                 command, given, densities[0], at_once, fetch_missing=common.download
             )
-            show(results, settings.folder)
-            rank_zero_only(show_bisection)(found)
-            return
-        if at_once != 1:
-            raise SettingError(
-                "--at-once is for --bisect; prunus sweep does many runs side by side"
-            )
-        settings, task = resolve(command, given, fetch_missing=common.download)
-        if task.about:
-            rank_zero_only(print)(task.about)
-        if common.fresh:
-            rank_zero_only(_move_away)(settings.folder)
-        before = finished_at(settings.folder)
-        show(execute(settings, task), settings.folder, finished=before)
+        else:
+            if at_once != 1:
+                raise SettingError(
+                    "--at-once is for --bisect; prunus sweep does many runs side by side"
+                )
+            settings, task = resolve(command, given, fetch_missing=common.download)
+            if task.about:
+                rank_zero_only(print)(task.about)
+            if common.fresh:
+                rank_zero_only(_move_away)(settings.folder)
+            before = finished_at(settings.folder)
+            results = execute(settings, task)
+
+        @rank_zero_only
+        def show() -> None:
+            show_results(results, settings.folder, finished=before)
+            if found is not None:
+                show_bisection(found)
+            _show_next(results, settings)
+            answer({"run": settings.folder, **results.model_dump(mode="json")})
+
+        show()
+
+
+def _show_next(results: RunResults, settings: RunSettings) -> None:
+    """How to go on with what a run found."""
+    own = ["--task", settings.task] if ":" in settings.task else []  # tickets cannot name code
+    data = [] if settings.data_root == Path("data") else ["--data", settings.data_root]
+    last = settings.folder / (results.stages[-1].ticket or "")
+    words: list[object]
+    match settings.command:
+        case "train":
+            words = ["search", "--task", settings.task, "--target-density", "10%"]
+        case "search":
+            words = ["retrain", last, *own]
+        case _:
+            words = ["deploy", settings.folder, *own]
+    next_step("prunus", *words, *data)
 
 
 def _move_away(folder: Path) -> None:
