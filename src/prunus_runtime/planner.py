@@ -29,7 +29,7 @@ def make_program(
     for step in steps:
         kind_of(step.operation).emit(builder, step)
     builder.emit(Kernel.STORE_OUTPUT, a=builder.places[graph.output])
-    return builder.program(math.prod(graph.input_shape), math.prod(graph.output_shape))
+    return builder.program()
 
 
 def arena_size(graph: Graph, isa: str, lanes: int, memory: float = math.inf) -> int:
