@@ -208,7 +208,9 @@ def _decode_header(content: bytes, limits: Limits | None) -> tuple[Graph, list[d
 
 
 def _decode_tokens(entry: object) -> Tokens | None:
-    return None if entry is None else Tokens(*_fields(entry, "`tokens`", vocabulary=int))
+    return (
+        None if entry is None else Tokens(*_fields(entry, "`tokens`", vocabulary=int, shorter=bool))
+    )
 
 
 def _decode_operation(entry: object, position: int) -> tuple[Operation, dict[str, Stored]]:

@@ -19,7 +19,7 @@ from prunus_runtime.errors import GraphError
 from prunus_runtime.images import Images
 from prunus_runtime.operation import Array, Operation, Shape
 from prunus_runtime.ops import output_shape
-from prunus_runtime.tokens import Tokens
+from prunus_runtime.tokens import Tokens, check_any_length
 
 __all__ = ["Array", "Graph", "Operation", "Shape", "described", "infer"]
 
@@ -85,6 +85,8 @@ def infer(graph: Graph) -> dict[str, Shape]:
         graph.images.check(graph.input_shape, known[graph.output])
     if graph.tokens is not None:
         graph.tokens.check(graph.input_shape)
+        if graph.tokens.shorter:
+            check_any_length(graph.operations, graph.output, known)
     return known
 
 

@@ -52,8 +52,27 @@ def test_a_gpt(tmp_path):
         network(np.full((1, 20), -1))
     with pytest.raises(InputError, match="tokens are integers"):
         network(np.zeros((1, 20), np.float32))
-    with pytest.raises(InputError, match=r"not \(n, 20\)"):
+    with pytest.raises(InputError, match=r"not \(n, 1 to 20\)"):
         network(np.zeros((1, 21), np.int64))
+    assert np.allclose(network(x[:2, :7].numpy()), model(x[:2, :7]).detach(), atol=1e-4)
+
+
+def test_a_length_that_matters_stays_as_it_is():
+    class Summed(nn.Module):
+        """Its mean is over the length of the example, whatever the input's is."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(5, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table(x).mean(1) * (x.shape[1] / 6)
+
+    x = torch.randint(0, 5, (2, 6))
+    deployed = prunus.deploy(Summed(), None, x)
+    assert not deployed.graph.tokens.shorter
+    with pytest.raises(InputError, match=r"not \(n, 6\)"):
+        deployed(x[:, :3])
 
 
 class Mixer(nn.Module):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from prunus_runtime.errors import GraphError
 from prunus_runtime.graph import Graph
 from prunus_runtime.tokens import Tokens
 from support.graphs import DENSITIES, Builder, Draw, _activation, _affine
@@ -111,4 +112,9 @@ def transformers(draw: Draw, most: int = 6) -> Graph:
     if end == "mean":
         x = net.linear(x, 3)
     graph = net.graph(x)
-    return replace(graph, tokens=Tokens(VOCABULARY)) if source == "tokens" else graph
+    if source != "tokens":
+        return graph
+    try:
+        return replace(graph, tokens=Tokens(VOCABULARY, shorter=True)).check()
+    except GraphError:
+        return replace(graph, tokens=Tokens(VOCABULARY))

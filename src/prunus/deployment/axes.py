@@ -35,7 +35,7 @@ class Size(NamedTuple):
     """Of an axis: a number, times the batch or not."""
 
     of_batch: bool
-    count: int
+    number: int
 
 
 def whole(dim: int, size: int) -> Axis:

@@ -172,7 +172,7 @@ class Walk:
         if not isinstance(node.meta.get("val"), Tensor | list | tuple):
             # Arithmetic on the size of the batch: constants are made for a batch of one.
             value = node.meta.get("val")
-            return _size(value).count if isinstance(value, int | torch.SymInt) else None
+            return _size(value).number if isinstance(value, int | torch.SymInt) else None
         if not isinstance(node.target, torch._ops.OpOverload):
             return None
         arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
@@ -254,7 +254,7 @@ class Walk:
                 f"with a result of {len(sizes)} dimensions; a deployed network computes with "
                 "(n, channels, height, width), (n, positions, channels) and (n, features)"
             )
-        return tuple(size.count for size in sizes[1:])
+        return tuple(size.number for size in sizes[1:])
 
     @property
     def layer(self) -> str:

@@ -126,7 +126,9 @@ class Norm(Kind):
         x = x / np.sqrt(variance + np.float32(operation.attributes["epsilon"]))
         if "scale" in tensors:
             x = x * over_channels(tensors["scale"], x)
-        return x + over_channels(tensors["shift"], x) if "shift" in tensors else x
+        if "shift" in tensors:
+            x = x + over_channels(tensors["shift"], x)
+        return x
 
     def known(self, _: Operation, inputs: Sequence[Channels]) -> Flags:
         return np.full_like(inputs[0].known, inputs[0].known.all())
@@ -193,7 +195,7 @@ class Attention(Kind):
 
     def work(self, operation: Operation, inputs: Sequence[Shape]) -> int:
         depth, width = (inputs[i][0] // operation.attributes["heads"] for i in (0, 2))
-        return inputs[1][1] * (1 + -(-(depth + 16) // width))
+        return inputs[1][1] * int(1 + -(-(depth + 16) // width))
 
     def known(self, _: Operation, inputs: Sequence[Channels]) -> Flags:
         return np.full(inputs[2].shape[0], all(x.known.all() for x in inputs))

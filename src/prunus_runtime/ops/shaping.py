@@ -203,11 +203,10 @@ class Slice(Kind):
 
     def emit(self, builder: Builder, step: Step) -> None:
         a, out = builder.places[step.inputs[0]], builder.places[step.output]
-        (first, *start), (by, *strides) = (step.operation.attributes[k] for k in ("start", "step"))
-        missing = 2 - len(start)
-        top, left = *[0] * missing, *start
-        rows, columns = *[1] * missing, *strides
-        view = a.channels_from(first, out.channels, by)
+        start, by = ([*step.operation.attributes[name]] for name in ("start", "step"))
+        top, left = [0, 0, *start[1:]][-2:]
+        rows, columns = [1, 1, *by[1:]][-2:]
+        view = a.channels_from(start[0], out.channels, by[0])
         builder.copy(view, out, CopyParameters(top, rows, left, columns))
 
 

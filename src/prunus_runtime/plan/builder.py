@@ -162,7 +162,7 @@ class Builder:
         self._kept.append(np.ascontiguousarray(array))
         return int(self._kept[-1].ctypes.data)
 
-    def strips(self, place: Place) -> dict[str, int]:
+    def strips(self, place: Place) -> dict[str, Any]:
         """Items and parts of an instruction that takes strips of rows, each with all channels."""
         items = place.height * -(-place.width * self.lanes // (STRIP * self.vector))
         work = 8 * place.channels * place.height * -(-place.width * self.lanes // self.vector)
@@ -173,11 +173,10 @@ class Builder:
         check_arena(self.arena, self.lanes, self.vector)
         # Poolings and copies that take every second element load what is between and behind.
         arena = self.arena + 2 * self.vector
-        pools = [np.concatenate(self._pools[name]) for name in ("ints", "floats", "entries")]
+        pools = {name: np.concatenate(arrays) for name, arrays in self._pools.items()}
         instructions = np.array(self._instructions, native.INSTRUCTION)
-        return native.Program(
-            self.isa, self.lanes, arena, instructions, *pools, kept=tuple(self._kept)
-        )
+        kept = tuple(self._kept)
+        return native.Program(self.isa, self.lanes, arena, instructions, **pools, kept=kept)
 
 
 def check_arena(arena: int, lanes: int, vector: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,9 +28,11 @@ from prunus.deployment.operators.walk import (
     value_of,
     view_of,
 )
+from prunus_runtime.ops.elements import scale_and_shift
 
 if TYPE_CHECKING:
     from prunus.deployment.capture import Walk
+    from prunus_runtime.graph import Operation
 
 _LOWEST, _HIGHEST = torch.finfo(torch.float32).min, torch.finfo(torch.float32).max
 
@@ -142,8 +146,59 @@ def _mul(walk: Walk, a: Arguments) -> Value:
     if not isinstance(left, Value):
         left, right = view_of(right), left
     if isinstance(right, Value):
+        spelled_out = _gelu_tanh_of(walk, left, right) or _gelu_tanh_of(walk, right, left)
+        if spelled_out is not None:
+            return walk.like("activation", spelled_out, kind="gelu_tanh")
         return _combine(walk, "multiply", left, right)
     return _affine(walk, left, right, 0.0)
+
+
+@register(OPERATORS, "pow")
+def _pow(walk: Walk, a: Arguments) -> Value:
+    x, exponent = view_of(a["self"]), a["exponent"]
+    if exponent not in (2, 3):
+        raise Unsupported(f"with the exponent {exponent}; only 2 and 3")
+    square = walk.like("multiply", x, x)
+    return square if exponent == 2 else walk.like("multiply", square, x)
+
+
+def _gelu_tanh_of(walk: Walk, half: Value, rest: Value) -> Value | None:
+    """`x`, if `half * rest` is 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as some models
+    spell out GELU."""
+    x = _scaled(walk, half, 0.5)
+    tangent = walk.operations.get(rest)
+    if x is None or tangent is None or _constants(tangent) != (1, 1):
+        return None
+    tanh = walk.operations.get(tangent.inputs[0])
+    if tanh is None or tanh.attributes.get("kind") != "tanh":
+        return None
+    inner = walk.operations.get(_scaled(walk, tanh.inputs[0], math.sqrt(2 / math.pi)) or "")
+    if inner is None or inner.kind != "add" or inner.inputs[0] != x:
+        return None
+    cube = walk.operations.get(_scaled(walk, inner.inputs[1], 0.044715) or "")
+    if cube is None or cube.kind != "multiply" or cube.inputs[1] != x:
+        return None
+    square = walk.operations.get(cube.inputs[0])
+    if square is None or square.kind != "multiply" or square.inputs != (x, x):
+        return None
+    return Value(x, half.axes)
+
+
+def _scaled(walk: Walk, y: str, factor: float) -> str | None:
+    """`x`, if `y` is `factor * x`."""
+    operation = walk.operations.get(y)
+    if operation is None or _constants(operation) is None:
+        return None
+    scale, shift = _constants(operation) or (0, 0)
+    return operation.inputs[0] if abs(scale - factor) < 1e-6 and shift == 0 else None
+
+
+def _constants(operation: Operation) -> tuple[float, float] | None:
+    """Scale and shift of an `affine` that has the same for all channels."""
+    if operation.kind != "affine":
+        return None
+    found = [np.unique(tensor) for tensor in scale_and_shift(operation)]
+    return (float(found[0][0]), float(found[1][0])) if max(map(len, found)) == 1 else None
 
 
 @register(OPERATORS, "div")

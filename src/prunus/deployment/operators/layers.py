@@ -185,7 +185,7 @@ def _adaptive_avg_pool(walk: Walk, a: Arguments) -> Value:
 
 @register(OPERATORS, "mean")
 def _mean(walk: Walk, a: Arguments) -> Value:
-    x, dims = view_of(a["self"]), a["dim"] or ()
+    x, dims = view_of(a["self"]), list(a["dim"] or ())
     if len(dims) == 1:
         return _mean_of_positions(walk, as_sequence(walk, x), dims[0], a["keepdim"])
     x = value_of(x)

@@ -35,7 +35,7 @@ def _reshape(walk: Walk, a: Arguments) -> Value:
     x = view_of(a["self"])
     if x.axes is None and walk.node_sizes()[0] == (True, 1):
         before, (_, *sizes) = walk.shapes[x], walk.node_sizes()
-        shape = tuple(size.count for size in sizes)
+        shape = tuple(size.number for size in sizes)
         if shape == before:
             return x
         if shape == (math.prod(before),):
@@ -69,7 +69,7 @@ def _unflatten(walk: Walk, x: Value) -> Value:
 
 
 @register(OPERATORS, "dropout", "clone", "contiguous", "alias", "detach")
-def _same(walk: Walk, a: Arguments) -> Value:
+def _same(_: Walk, a: Arguments) -> Value:
     return view_of(a["self"] if "self" in a else a["input"])
 
 

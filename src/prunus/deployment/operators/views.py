@@ -32,7 +32,7 @@ def _permute(walk: Walk, a: Arguments) -> Value:
 @register(OPERATORS, "expand")
 def _expand(walk: Walk, a: Arguments) -> Value:
     x = view_of(a["self"])
-    if [size.count for size in walk.node_sizes()] != [count(axis) for axis in walk.axes(x)]:
+    if [size.number for size in walk.node_sizes()] != [count(axis) for axis in walk.axes(x)]:
         raise Unsupported("where it makes a value larger")
     return x
 
@@ -41,7 +41,7 @@ def reviewed(walk: Walk, x: Value) -> Value:
     """`x` in the shape of the node, by other axes of the same value."""
     axes = reshaped(walk.axes(x), walk.node_sizes())
     if axes is None:
-        sizes = [size.count for size in walk.node_sizes()]
+        sizes = [size.number for size in walk.node_sizes()]
         raise Unsupported(f"from {walk.shapes[x]} to {sizes}, which mixes channels and positions")
     viewed = walk.view(x, axes)
     for value in (viewed, _transposed(walk, viewed)) if len(walk.shapes[x]) == 2 else ():
