@@ -117,7 +117,7 @@ def bias_and_plane(total: Tensor) -> tuple[Array, Array | None]:
     if total.ndim == 2:
         return _array(total[0]), None
     planes, shape = total[0].flatten(1), total.shape[1:]
-    middle = total[0, :, *(size // 2 for size in shape[1:])]
+    middle = planes[:, int(np.ravel_multi_index([size // 2 for size in shape[1:]], shape[1:]))]
     same = torch.from_numpy(uniform(total))
     rest = (planes - middle[:, None]).masked_fill(same[:, None], 0.0)
     rest[rest.abs() <= 1e-12 * planes.abs().amax(1, keepdim=True)] = 0.0

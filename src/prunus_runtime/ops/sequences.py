@@ -123,12 +123,12 @@ class Norm(Kind):
         if operation.attributes["centred"]:
             x = x - x.mean(axis=1, keepdims=True)
         variance: Array = np.square(x).mean(axis=1, keepdims=True)
-        x = x / np.sqrt(variance + np.float32(operation.attributes["epsilon"]))
+        y: Array = x / np.sqrt(variance + np.float32(operation.attributes["epsilon"]))
         if "scale" in tensors:
-            x = x * over_channels(tensors["scale"], x)
+            y = y * over_channels(tensors["scale"], y)
         if "shift" in tensors:
-            x = x + over_channels(tensors["shift"], x)
-        return x
+            y = y + over_channels(tensors["shift"], y)
+        return y
 
     def known(self, _: Operation, inputs: Sequence[Channels]) -> Flags:
         return np.full_like(inputs[0].known, inputs[0].known.all())

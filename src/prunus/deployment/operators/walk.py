@@ -60,10 +60,10 @@ def view_of(x: Any) -> Value:
 
 def value_of(x: Any) -> Value:
     """An operand that depends on the input, as (batch, channels, ...positions)."""
-    x = view_of(x)
-    if x.axes is not None:
+    value = view_of(x)
+    if value.axes is not None:
         raise Unsupported("where dimensions were reordered before")
-    return x
+    return value
 
 
 def constant_of(x: Any) -> Tensor:
