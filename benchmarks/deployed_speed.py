@@ -1,5 +1,7 @@
 """How much faster deployed networks are: times of dense ONNX Runtime over theirs.
 
+ConvNets and a vision transformer on images, and a GPT on tokens.
+
 For each network, sparsity and batch, in one process and in turns: the sparse runtime, dense ONNX
 Runtime, dense PyTorch, eager and compiled (unless `--no-compile`), and OpenVINO if it is installed.
 Masks are random, the same density in every layer, or those of tickets (`--ticket NETWORK=FILE`).
@@ -24,12 +26,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from prunus import candidates
 from prunus.deployment import deploy
 from prunus.deployment.onnx import encode_onnx, session
 from prunus.deployment.timing import medians
 from prunus.files import write_atomically
 from prunus.tables import text_table
 from prunus.tasks.networks import build_network
+from prunus.tasks.networks.gpt import GPT
 from prunus.tickets.ticket import Ticket
 from prunus_runtime.measures import measure as runtime_measure
 from prunus_runtime.native import instruction_set
@@ -39,15 +43,21 @@ NETWORKS = {
     "vgg16-13": (32, (1, 16, 128)),
     "resnet20": (32, (1, 16, 128)),
     "resnet50": (224, (1, 8)),
+    "vit": (32, (1, 16)),
+    "gpt-64": (64, (1, 16)),
+    "gpt-128": (128, (1, 16)),
 }
-"""Image size and batches."""
-SPARSITIES = (0.9, 0.95, 0.98, 0.995)
+"""Image size, or for a GPT the length of sequences; and batches."""
+SPARSITIES = (0.8, 0.9, 0.95, 0.98, 0.995)
+VOCABULARY = 1000
 
 
 def network(name: str, seed: int) -> nn.Module:
     """The network with weights as at the start, and batch norms that do something."""
     torch.manual_seed(seed)
     size = NETWORKS[name][0]
+    if name.startswith("gpt"):
+        return GPT(vocabulary=VOCABULARY, context=size, width=256, depth=4, heads=8).eval()
     classes = 1000 if size == 224 else 10
     model = build_network(name, num_classes=classes, image_size=size, channels=3).eval()
     for module in model.modules():
@@ -57,13 +67,22 @@ def network(name: str, seed: int) -> nn.Module:
     return model
 
 
+def inputs(name: str, count: int) -> np.ndarray:
+    """A random batch for the network."""
+    size, random = NETWORKS[name][0], np.random.default_rng(0)
+    if name.startswith("gpt"):
+        return random.integers(0, VOCABULARY, (count, size))
+    return random.standard_normal((count, 3, size, size)).astype(np.float32)
+
+
 def masked(model: nn.Module, sparsity: float) -> nn.Module:
     """A copy with random weights of each convolution and linear layer removed."""
     model = copy.deepcopy(model)
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                module.weight.mul_(torch.rand_like(module.weight) >= sparsity)
+        for candidate in candidates(model):
+            if candidate.kind in ("conv", "linear", "attention"):
+                weight = candidate.parameter
+                weight.mul_(torch.rand_like(weight) >= sparsity)
     return model
 
 
@@ -95,8 +114,7 @@ def difference(model: nn.Module, run: Run, x: np.ndarray) -> float:
 
 def measure(name: str, sparse: dict[str, nn.Module], options: argparse.Namespace) -> list[dict]:
     """One row for each batch and sparse network (by its label)."""
-    size, batches = NETWORKS[name]
-    example = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    example, batches = torch.from_numpy(inputs(name, 2)), NETWORKS[name][1]
     others = rivals(network(name, options.seed), example, options.threads, options.compile)
     deployed = {
         label: deploy(model, None, example, threads=options.threads)
@@ -105,7 +123,7 @@ def measure(name: str, sparse: dict[str, nn.Module], options: argparse.Namespace
     sizes = {label: runtime_measure(it.captured) for label, it in deployed.items()}
     rows = []
     for batch in options.batches or batches:
-        x = np.random.default_rng(0).standard_normal((batch, 3, size, size)).astype(np.float32)
+        x = inputs(name, batch)
         engines = {**others, **deployed}
         ways = {label: partial(run, x) for label, run in engines.items()}
         times = medians(ways, options.seconds * len(ways))

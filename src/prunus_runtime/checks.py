@@ -12,7 +12,7 @@ from prunus_runtime.errors import GraphError
 from prunus_runtime.operation import Operation, Shape
 
 MAX_SIZE = 2**20
-"""Of height, width, and every number of an attribute."""
+"""Of height, width, the length of a sequence, and every number of an attribute."""
 MAX_ELEMENTS = 2**28
 """Of a tensor, and of a value of one image with its padding: one GiB."""
 
@@ -82,11 +82,26 @@ def image(x: Shape) -> tuple[int, int, int]:
     return x[0], x[1], x[2]
 
 
+def sequence(x: Shape) -> tuple[int, int]:
+    """The shape of an input that must be a sequence."""
+    if len(x) != 2:
+        raise GraphError(f"its input has shape {x}, not (channels, positions)")
+    return x[0], x[1]
+
+
+def flag(operation: Operation, name: str) -> bool:
+    """The attribute `name`: true or false."""
+    value = operation.attributes[name]
+    if type(value) is not bool:
+        raise GraphError(f"`{name}` is {shown(value)}, not true or false")
+    return value
+
+
 def size(shape: Shape, what: str) -> Shape:
     """A shape without the batch, not empty and not too large."""
-    if len(shape) not in (1, 3) or min(shape) < 1:
+    if len(shape) not in (1, 2, 3) or min(shape) < 1:
         raise GraphError(
-            f"{what} would have shape {shape}; it must be (features,) or "
+            f"{what} would have shape {shape}; it must be (features,), (channels, positions) or "
             "(channels, height, width), with nothing empty"
         )
     if math.prod(shape) > MAX_ELEMENTS or max(shape[1:], default=0) > MAX_SIZE:

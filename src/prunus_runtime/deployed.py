@@ -22,9 +22,10 @@ from prunus_runtime.operation import Array, Shape
 
 
 class Deployed:
-    """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n. If the
-    network knows its images (`graph.images`), uint8 pixels too, with the channels first or last;
-    and `deployed.classify(images)` gives names and probabilities.
+    """Runs a network: `deployed(x)` for float32 `x` of shape (n, *input_shape), any n, or for
+    integers if it is of tokens (`graph.tokens`). If the network knows its images (`graph.images`),
+    uint8 pixels too, with the channels first or last; and `deployed.classify(images)` gives names
+    and probabilities.
 
     numpy arrays give numpy arrays, torch tensors give torch tensors. Threads can share it; each
     call uses `threads` threads (by default as many as there are processors) that are free. `isa`
@@ -93,6 +94,8 @@ class Deployed:
             raise InputError(
                 f"the input is a {type(x).__name__}, not a numpy array or torch tensor"
             )
+        if self.graph.tokens is not None:
+            return self.graph.tokens.inputs(x, self.input_shape)
         if x.dtype == np.uint8 and self.graph.images is not None:
             return self.graph.images.inputs(x, self.input_shape)
         if x.dtype != np.float32:

@@ -11,7 +11,7 @@ import numpy as np
 
 from prunus_runtime.errors import GraphError
 from prunus_runtime.graph import Graph
-from prunus_runtime.native import Program, instruction_set, lanes
+from prunus_runtime.native import ANY, Program, instruction_set, lanes
 from prunus_runtime.operation import Array
 from prunus_runtime.planner import arena_size, make_program
 
@@ -45,13 +45,18 @@ class Executor:
         self._planning = threading.Lock()
 
     def __call__(self, x: Array) -> Array:
-        """The output for a contiguous float32 array of shape (n, *input_shape)."""
-        y = np.empty((len(x), *self.graph.output_shape), np.float32)
+        """The output for a contiguous float32 array of shape (n, *input_shape), or of shorter
+        sequences, if they can be."""
+        shape, length = self.graph.output_shape, ANY
+        if self.graph.tokens is not None and self.graph.tokens.shorter:
+            length = x.shape[1]
+            shape = (length, *shape[1:]) if len(shape) == 2 else shape
+        y = np.empty((len(x), *shape), np.float32)
         done = 0
         while done < len(x):
             lanes, images = self.cut(len(x) - done)
             part = slice(done, done + images)
-            self.program(lanes).run(x[part], y[part], self.threads)
+            self.program(lanes).run(x[part], y[part], self.threads, length)
             done += images
         return y
 

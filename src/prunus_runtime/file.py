@@ -31,6 +31,7 @@ from prunus_runtime.images import Images
 from prunus_runtime.limits import Limits
 from prunus_runtime.operation import Array, Operation
 from prunus_runtime.storage import STORES, Stored
+from prunus_runtime.tokens import Tokens
 
 MAGIC, VERSION = b"PRUNUS", 1
 PREFIX = struct.Struct("<6sH32s")
@@ -82,6 +83,8 @@ def encode(graph: Graph, store: str = "fp32") -> bytes:
     }
     if graph.images is not None:
         content["images"] = graph.images.described()
+    if graph.tokens is not None:
+        content["tokens"] = vars(graph.tokens)
     header = json.dumps(content, separators=(",", ":")).encode()
     # Weights have no repetitions to find: with only runs it is faster, and smaller.
     body = _gzip([len(header).to_bytes(4, "little"), header], zlib.Z_DEFAULT_STRATEGY)
@@ -185,7 +188,8 @@ def _decode_header(content: bytes, limits: Limits | None) -> tuple[Graph, list[d
         header = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise RuntimeFileError(f"the header is not JSON: {shown(str(error))}") from None
-    images = header.pop("images", None) if isinstance(header, dict) else None
+    optional = header if isinstance(header, dict) else {}
+    images, tokens = optional.pop("images", None), optional.pop("tokens", None)
     names, shape, entries, output = _fields(
         header, "the header", input=str, input_shape=list, operations=list, output=str
     )
@@ -196,11 +200,17 @@ def _decode_header(content: bytes, limits: Limits | None) -> tuple[Graph, list[d
     if total > MAX_TOTAL:
         raise RuntimeFileError(f"all tensors have {total} elements; the limit is {MAX_TOTAL}")
     known = None if images is None else Images.parse(images)
-    graph = Graph(names, tuple(shape), operations, output, known)
+    graph = Graph(names, tuple(shape), operations, output, known, _decode_tokens(tokens))
     shapes = infer(graph)
     if limits is not None:
         limits.check(graph, shapes, sum(one.kept for stored in tensors for one in stored.values()))
     return graph, tensors
+
+
+def _decode_tokens(entry: object) -> Tokens | None:
+    return (
+        None if entry is None else Tokens(*_fields(entry, "`tokens`", vocabulary=int, shorter=bool))
+    )
 
 
 def _decode_operation(entry: object, position: int) -> tuple[Operation, dict[str, Stored]]:

@@ -1,9 +1,10 @@
 """A network as data: what `prunus.deploy` captures and compacts, and what the runtime runs.
 
 A graph is a list of operations in an order in which they can be done. Every value has a name and a
-shape without the batch, `(channels, height, width)` or `(features,)`; the batch comes first in the
-arrays and is not part of the graph. All sizes are at least 1, and all numbers are finite. `ops` has
-a file for each kind of operation, which describes its inputs, attributes and tensors.
+shape without the batch, `(channels, height, width)`, `(channels, positions)` or `(features,)`; the
+batch comes first in the arrays and is not part of the graph. All sizes are at least 1, and all
+numbers are finite. `ops` has a file for each kind of operation, which describes its inputs,
+attributes and tensors.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from prunus_runtime.errors import GraphError
 from prunus_runtime.images import Images
 from prunus_runtime.operation import Array, Operation, Shape
 from prunus_runtime.ops import output_shape
+from prunus_runtime.tokens import Tokens, check_any_length
 
 __all__ = ["Array", "Graph", "Operation", "Shape", "described", "infer"]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A network: one input, one output; and how images become its input, if that is known."""
+    """A network: one input, one output; and how images or tokens become its input, if that is
+    known."""
 
     input: str
     input_shape: Shape
     operations: tuple[Operation, ...]
     output: str
     images: Images | None = None
+    tokens: Tokens | None = None
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
@@ -79,6 +83,10 @@ def infer(graph: Graph) -> dict[str, Shape]:
         raise GraphError(f"the graph's output {shown(graph.output)} is made by no operation")
     if graph.images is not None:
         graph.images.check(graph.input_shape, known[graph.output])
+    if graph.tokens is not None:
+        graph.tokens.check(graph.input_shape)
+        if graph.tokens.shorter:
+            check_any_length(graph.operations, graph.output, known)
     return known
 
 

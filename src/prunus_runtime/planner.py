@@ -25,11 +25,12 @@ def make_program(
     limits the bytes of its constants, and those of its arena."""
     steps = _fuse(graph)
     builder = Builder(isa, lanes, threads, *_lay_out(graph, steps, isa, lanes, memory), memory)
-    builder.emit(Kernel.LOAD_INPUT, out=builder.places[graph.input])
+    tokens, outputs = graph.tokens is not None, len(graph.output_shape) == 2
+    builder.emit(Kernel.LOAD_INPUT, out=builder.places[graph.input], option=tokens)
     for step in steps:
         kind_of(step.operation).emit(builder, step)
-    builder.emit(Kernel.STORE_OUTPUT, a=builder.places[graph.output])
-    return builder.program(math.prod(graph.input_shape), math.prod(graph.output_shape))
+    builder.emit(Kernel.STORE_OUTPUT, a=builder.places[graph.output], option=tokens and outputs)
+    return builder.program()
 
 
 def arena_size(graph: Graph, isa: str, lanes: int, memory: float = math.inf) -> int:

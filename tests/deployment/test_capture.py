@@ -26,12 +26,12 @@ def check(model: nn.Module, x: torch.Tensor) -> None:
         scale = max(1.0, np.abs(expected).max())
         for changed in (graph, fold(graph), compact(graph)):
             assert np.abs(to_module(changed)(x).numpy() - expected).max() < 1e-4 * scale
-    found = reference.run(compact(graph), x.numpy())
+    found = reference.run(compact(graph), x.numpy().astype(np.float32))
     assert np.abs(found - expected).max() < 1e-4 * scale
 
 
 @pytest.mark.parametrize(
-    "name", ["digits_convnet", "mlp", "lenet", "vgg16", "conv6", "resnet20", "resnet50"]
+    "name", ["digits_convnet", "mlp", "lenet", "vgg16", "conv6", "resnet20", "resnet50", "vit"]
 )
 def test_networks(name: str) -> None:
     torch.manual_seed(0)

@@ -21,10 +21,11 @@ import numpy as np
 from hypothesis import given, settings
 from support.graphs import batch, graphs
 from support.native_paths import everything_split
+from support.transformers import transformers
 from prunus_runtime import native
 from prunus_runtime import Deployed
 
-@given(graph=graphs())
+@given(graph=graphs() | transformers())
 @settings(max_examples=40, deadline=None, database=None, derandomize=True)
 def test(graph):
     for isa in native.ISAS:

@@ -8,6 +8,7 @@ from prunus_runtime import Deployed, reference
 from prunus_runtime.graph import Graph
 from support.graphs import batch, graphs
 from support.native_paths import BATCHES, ISAS, everything_split
+from support.transformers import transformers
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
@@ -22,6 +23,17 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
 @given(graph=graphs())
 @settings(max_examples=200, deadline=None)
 def test_random_networks(isa: str, graph: Graph) -> None:
+    check(isa, graph)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@given(graph=transformers())
+@settings(max_examples=200, deadline=None)
+def test_random_transformers(isa: str, graph: Graph) -> None:
+    check(isa, graph)
+
+
+def check(isa: str, graph: Graph) -> None:
     x = batch(graph, max(BATCHES))
     expected = reference.run(graph, x)
     alone, shared = Deployed(graph, 1, isa=isa), Deployed(graph, 3, isa=isa)
@@ -29,3 +41,7 @@ def test_random_networks(isa: str, graph: Graph) -> None:
         assert_close(alone(x[:n]), expected[:n])
         with everything_split():
             assert_close(shared(x[:n]), expected[:n])
+    if graph.tokens is not None and graph.tokens.shorter:
+        for length in {1, (x.shape[1] + 1) // 2}:
+            some = np.ascontiguousarray(x[:17, :length])
+            assert_close(shared(some), reference.run(graph, some))

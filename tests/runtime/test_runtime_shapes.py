@@ -16,6 +16,7 @@ CONV = {"stride": [1, 1], "padding": [0, 0, 0, 0], "dilation": [1, 1], "groups":
 POOL = {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0, 0, 0]}
 MAX = {**POOL, "dilation": [1, 1]}
 AVG = {**POOL, "count_padding": [0, 0, 0, 0]}
+NORM = {"epsilon": 1e-5, "centred": True}
 WEIGHT = np.ones((4, 2, 3, 3), np.float32)
 
 
@@ -54,6 +55,15 @@ def shape_of(input_shape, kind, attributes=(), tensors=(), inputs=("x",)):
             (1, 2, 4),
         ),
         ((3,), "softmax", {"log": True}, {}, (3,)),
+        ((5,), "embedding", {}, {"table": zeros(9, 4)}, (4, 5)),
+        ((6, 5), "linear", {}, {"weight": zeros(3, 6), "bias": zeros(3)}, (3, 5)),
+        ((6, 5), "add_plane", {}, {"plane": zeros(6, 5)}, (6, 5)),
+        ((6, 5), "norm", NORM, {"scale": zeros(6)}, (6, 5)),
+        ((6, 5), "mean", {}, {}, (6,)),
+        ((6, 5), "transpose", {}, {}, (5, 6)),
+        ((6, 5), "flatten", {}, {}, (30,)),
+        ((6, 5), "slice", {"start": [0, 1], "stop": [6, 5], "step": [2, 3]}, {}, (3, 2)),
+        ((2, 5, 7), "reshape", {}, {}, (2, 35)),
     ],
 )
 def test_shapes_worked_out_by_hand(input_shape, kind, attributes, tensors, expected):
@@ -72,6 +82,39 @@ def test_operations_of_two_values():
         net.add("concatenate", ["x", gate])
     with pytest.raises(GraphError, match="has 1 inputs, not 2 or more"):
         net.add("concatenate", "x")
+
+
+ATTENTION = {"heads": 2, "scale": 0.5, "causal": False}
+
+
+def attention(shapes: list[tuple[int, int]], **changes: object) -> tuple[int, ...]:
+    """The shape of an attention on slices of the input of these sizes."""
+    net = Builder((8, 9))
+    inputs = [
+        net.add("slice", "x", start=[0, 0], stop=list(shape), step=[1, 1]) for shape in shapes
+    ]
+    return net.shapes[net.add("attention", inputs, **{**ATTENTION, **changes})]
+
+
+def test_attention_fits_queries_keys_values_and_mask():
+    assert attention([(4, 3), (4, 5), (6, 5)]) == (6, 3)
+    assert attention([(4, 3), (4, 5), (6, 5), (1, 5)], causal=True) == (6, 3)
+    for shapes in (
+        [(4, 3), (2, 5), (6, 5)],
+        [(4, 3), (4, 5), (6, 4)],
+        [(4, 3), (4, 5), (7, 5)],
+        [(4, 3), (4, 5), (6, 5), (2, 5)],
+        [(4, 3), (4, 5), (6, 5), (1, 4)],
+        [(4, 3), (4, 5), (6, 5), (1, 5), (1, 5)],
+    ):
+        with pytest.raises(GraphError, match="do not fit each other and 2 heads"):
+            attention(shapes)
+    with pytest.raises(GraphError, match="`heads` is 0"):
+        attention([(4, 3), (4, 5), (6, 5)], heads=0)
+    with pytest.raises(GraphError, match="`scale` is"):
+        attention([(4, 3), (4, 5), (6, 5)], scale=float("nan"))
+    with pytest.raises(GraphError, match="has 2 inputs, not 3 or more"):
+        attention([(4, 3), (4, 5)])
 
 
 @pytest.mark.parametrize(
@@ -132,6 +175,13 @@ def test_operations_of_two_values():
         ("slice", {"start": [1] * 3, "stop": [1, 5, 7], "step": [1] * 3}, {}, "do not fit"),
         ("slice", {"start": [0] * 3, "stop": [2, 5, 7], "step": [0, 1, 1]}, {}, "`step` is"),
         ("softmax", {"log": 1}, {}, "`log` is 1"),
+        ("norm", {**NORM, "epsilon": 0.0}, {}, "`epsilon` is 0.0, not at least"),
+        ("norm", {**NORM, "centred": 1}, {}, "`centred` is 1, not true or false"),
+        ("norm", NORM, {"scale": zeros(3)}, "`scale` has shape"),
+        ("add_plane", {}, {"plane": zeros(2, 5)}, "`plane` has shape"),
+        ("mean", {}, {}, r"not \(channels, positions\)"),
+        ("transpose", {}, {}, r"not \(channels, positions\)"),
+        ("embedding", {}, {"table": zeros(3, 4)}, r"not \(positions,\)"),
     ],
 )
 def test_a_bad_operation_is_named(kind, attributes, tensors, message):
@@ -178,7 +228,7 @@ GRAPH = Graph("x", (1, 2, 2), (RELU,), "y")
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (replace(GRAPH, input_shape=(1, 2)), r"the input would have shape \(1, 2\)"),
+        (replace(GRAPH, input_shape=(1, 2, 2, 2)), r"the input would have shape \(1, 2, 2, 2\)"),
         (replace(GRAPH, input_shape=()), r"the input would have shape \(\)"),
         (replace(GRAPH, input_shape=(1, 0, 2)), "nothing empty"),
         (replace(GRAPH, input_shape=[1, 2, 2]), "not a tuple of integers"),

@@ -92,6 +92,14 @@ BOMBS = {
     "tensors": content(
         [16384], linear("x", "a", 16384), linear("a", "b", 16384), payload=bytes(2 * 4 * 16384)
     ),
+    "attention": content(
+        [1, 2**20], operation("attention", ["x", "x", "x"], "y", heads=1, scale=1.0, causal=False)
+    ),
+    "sequences": content(
+        [2**20],
+        operation("embedding", ["x"], "y", {"table": zeros(1, 2**9)}),
+    ),
+    "table": content([1], operation("embedding", ["x"], "y", {"table": zeros(2**20, 2**8)})),
     "work": content([1, 16384, 1024], pool("a", 1, 2048, 512)),
     "activations": content([1, 16, 16], pad("a"), pad("b"), operation("add", ["a", "b"], "c")),
     "adaptive": content([1, 1, 1], operation("adaptive_avg_pool", ["x"], "a", size=[2**14, 2**14])),

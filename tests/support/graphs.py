@@ -278,6 +278,8 @@ def graphs(draw: Draw, most: int = 6) -> Graph:
 
 
 def batch(graph: Graph, n: int, seed: int = 0) -> Array:
-    """Random images for `graph`."""
+    """Random images, sequences or tokens for `graph`."""
     random = np.random.default_rng(seed)
+    if graph.tokens is not None:
+        return random.integers(0, graph.tokens.vocabulary, (n, *graph.input_shape))
     return random.standard_normal((n, *graph.input_shape)).astype(np.float32)

@@ -11,11 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from prunus.deployment.axes import Axes, Size, standard
 from prunus.deployment.operators import OPERATORS, Unsupported, Value
+from prunus.deployment.operators.views import settled
 from prunus.deployment.quiet import quiet
 from prunus.errors import DeployError
 from prunus.gates import strip
 from prunus_runtime.graph import Array, Graph, Operation, Shape
+from prunus_runtime.tokens import Tokens
 
 
 def plain_copy(model: nn.Module) -> nn.Module:
@@ -46,25 +49,36 @@ def capture(model: nn.Module, example_input: Tensor) -> Graph:
     `example_input` is a batch of any size: only its shape without the batch matters. What cannot be
     captured is a `DeployError` that says which operation of which layer is the reason.
     """
-    if not isinstance(example_input, Tensor) or example_input.ndim not in (2, 4):
+    if not isinstance(example_input, Tensor) or example_input.ndim not in (2, 3, 4):
         raise DeployError(
-            "the example input must be one tensor, a batch of images (n, channels, height, width) "
-            "or of features (n, features); "
+            "the example input must be one tensor, a batch of images (n, channels, height, width), "
+            "of sequences (n, positions, channels), of features or of tokens (n, features); "
             + (
                 f"this one has the shape {tuple(example_input.shape)}"
                 if isinstance(example_input, Tensor)
                 else f"this is a {type(example_input).__name__}"
             )
         )
-    if not example_input.is_floating_point():
+    is_tokens = example_input.dtype == torch.int64 and example_input.ndim == 2
+    if not example_input.is_floating_point() and not is_tokens:
         raise DeployError(
-            f"the runtime takes float32 inputs, and this network takes {example_input.dtype}"
+            "the runtime takes float32 inputs, or int64 tokens (n, positions); this network takes "
+            f"{example_input.dtype} of shape {tuple(example_input.shape)}"
         )
     plain = plain_copy(model)
     # Batches of one are special to torch.export: with two, all sizes are alike.
     shape = (2, *example_input.shape[1:])
-    program = _export(plain, torch.zeros(shape))
-    return Walk(program, tuple(shape[1:])).graph()
+    program = _export(plain, torch.zeros(shape, dtype=torch.int64 if is_tokens else torch.float32))
+    graph = Walk(program, tuple(shape[1:])).graph()
+    return replace(graph, tokens=Tokens(_vocabulary(graph))) if is_tokens else graph
+
+
+def _vocabulary(graph: Graph) -> int:
+    """How many tokens every table that the input goes to has a row for."""
+    readers = [operation for operation in graph.operations if graph.input in operation.inputs]
+    if any(operation.kind != "embedding" for operation in readers):
+        raise DeployError("the network does something else with its tokens than to embed them")
+    return min(len(operation.tensors["table"]) for operation in readers)
 
 
 def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedProgram:
@@ -118,6 +132,10 @@ class Walk:
                 output = self.known[result]
         if not isinstance(output, Value):
             raise DeployError("the model's output does not depend on its input")
+        try:
+            output = settled(self, output)
+        except Unsupported as error:
+            raise DeployError(f"the model's output is not supported {error}") from None
         if output == source:
             raise DeployError("the model does nothing: its output is its input")
         return without_unread(
@@ -151,11 +169,13 @@ class Walk:
     def _result(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
             return self.known[node.args[0]][node.args[1]]  # type: ignore[index]
-        if not isinstance(node.target, torch._ops.OpOverload):
-            return None  # arithmetic on the size of the batch
-        arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
         if not isinstance(node.meta.get("val"), Tensor | list | tuple):
+            # Arithmetic on the size of the batch: constants are made for a batch of one.
+            value = node.meta.get("val")
+            return _size(value).number if isinstance(value, int | torch.SymInt) else None
+        if not isinstance(node.target, torch._ops.OpOverload):
             return None
+        arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
         if not _reads_a_value(arguments):
             args, kwargs = fx.node.map_arg(
                 (node.args, node.kwargs), lambda argument: self.known[argument]
@@ -179,13 +199,15 @@ class Walk:
         /,
         *inputs: Value,
         shape: Sequence[int] | None = None,
+        axes: Axes | None = None,
         tensors: Mapping[str, Tensor | None] | None = None,
         **attributes: Any,
     ) -> Value:
-        """Write down an operation; the name of its value, which has the node's shape or `shape`."""
-        name = Value(self._node.name)
+        """Write down an operation; the name of its value, which has the node's shape, or `shape`
+        and `axes`."""
+        name = self._node.name
         while name in self.shapes:
-            name = Value(f"{name}_")
+            name = f"{name}_"
         self.operations[name] = Operation(
             kind,
             inputs,
@@ -195,7 +217,19 @@ class Walk:
             self.layer,
         )
         self.shapes[name] = self.node_shape() if shape is None else tuple(shape)
-        return name
+        return Value(name, axes)
+
+    def like(self, kind: str, x: Value, /, *others: Value, **options: Any) -> Value:
+        """Write down an operation whose value has the shape and axes of its first input."""
+        return self.add(kind, x, *others, shape=self.shapes[x], axes=x.axes, **options)
+
+    def axes(self, x: Value) -> Axes:
+        """How PyTorch reads `x`."""
+        return standard(self.shapes[x]) if x.axes is None else x.axes
+
+    def view(self, x: Value, axes: Axes) -> Value:
+        """`x` as PyTorch reads it with other `axes`."""
+        return Value(x, None if axes == standard(self.shapes[x]) else axes)
 
     def again(self, operation: Operation, shape: Shape, **changes: Any) -> Value:
         """Write down a variant of an earlier operation, whose value has another shape."""
@@ -204,18 +238,23 @@ class Walk:
         self.shapes[name] = shape
         return name
 
+    def node_sizes(self) -> list[Size]:
+        """The sizes of all axes of the node's value."""
+        value = self._node.meta["val"]
+        return [_size(size) for size in value.shape] if isinstance(value, Tensor) else []
+
     def node_shape(self) -> Shape:
         """The shape of the node's value without the batch, which must come first."""
-        value = self._node.meta["val"]
-        sizes = list(value.shape) if isinstance(value, Tensor) else []
-        if not sizes or isinstance(sizes[0], int) or not all(isinstance(s, int) for s in sizes[1:]):
-            raise Unsupported(f"on values of the shape {sizes}: the batch must come first")
-        if len(sizes) not in (2, 4):
+        sizes = self.node_sizes()
+        if not sizes or sizes[0] != (True, 1) or any(size.of_batch for size in sizes[1:]):
+            shape = list(getattr(self._node.meta["val"], "shape", ()))
+            raise Unsupported(f"on values of the shape {shape}: the batch must come first")
+        if len(sizes) not in (2, 3, 4):
             raise Unsupported(
                 f"with a result of {len(sizes)} dimensions; a deployed network computes with "
-                "(n, channels, height, width) and (n, features)"
+                "(n, channels, height, width), (n, positions, channels) and (n, features)"
             )
-        return tuple(sizes[1:])
+        return tuple(size.number for size in sizes[1:])
 
     @property
     def layer(self) -> str:
@@ -240,6 +279,18 @@ def without_unread(graph: Graph) -> Graph:
             needed.update(operation.inputs)
             operations.append(operation)
     return replace(graph, operations=tuple(reversed(operations)))
+
+
+def _size(value: int | torch.SymInt) -> Size:
+    """A size, in which the batch is the only symbol."""
+    if isinstance(value, int):
+        return Size(False, value)
+    expression = value.node.expr
+    (batch,) = expression.free_symbols
+    rest = expression / batch
+    if rest.free_symbols:
+        raise Unsupported(f"on values of the size {value}")
+    return Size(True, int(rest))
 
 
 def _arguments(node: fx.Node) -> dict[str, Any]:

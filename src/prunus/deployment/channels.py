@@ -105,9 +105,12 @@ def is_constant(
 ) -> bool:
     """Whether an operation can go, because what is needed of its value is the same for all inputs.
 
-    Operations that make constants of the graph's input, as they must of something, have to stay.
+    Operations that make constants of the graph's input, as they must of something, have to stay;
+    and sequences, which can be made of nothing but what they are made of.
     """
     output = operation.output
+    if len(known[output].shape) == 2:
+        return False
     sources = (graph.input, f"{output}{SOURCE}")
     if operation.inputs[0] in sources and not operation.tensors.get("weight", np.ones(1)).any():
         return False

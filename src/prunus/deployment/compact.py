@@ -92,10 +92,9 @@ def _absorbed_in_layer(layer: Operation, value: Known, total: Tensor) -> Operati
     if not replaced.any():
         return layer
     bias, plane = bias_and_plane(total)
-    if plane is not None and np.count_nonzero(plane) > np.count_nonzero(
-        replaced
-    ) + np.count_nonzero(layer.tensors.get("plane", 0)):
-        # Too many numbers: only what multiplies zeros goes.
+    allowed = np.count_nonzero(replaced) + np.count_nonzero(layer.tensors.get("plane", 0))
+    if plane is not None and (layer.kind == "linear" or np.count_nonzero(plane) > allowed):
+        # Too many numbers, or no place for them: only what multiplies zeros goes.
         tensors = {"weight": np.where(_reading(layer, value.zero), np.float32(0), weight)}
         return replace(layer, tensors={**layer.tensors, **tensors})
     tensors = {"weight": np.where(replaced, np.float32(0), weight), "bias": bias}
@@ -117,12 +116,12 @@ def bias_and_plane(total: Tensor) -> tuple[Array, Array | None]:
     """A constant output as one number a channel, and what differs from it at some positions."""
     if total.ndim == 2:
         return _array(total[0]), None
-    height, width = total.shape[2:]
-    middle = total[0, :, height // 2, width // 2]
+    planes, shape = total[0].flatten(1), total.shape[1:]
+    middle = planes[:, int(np.ravel_multi_index([size // 2 for size in shape[1:]], shape[1:]))]
     same = torch.from_numpy(uniform(total))
-    rest = (total[0] - middle[:, None, None]).masked_fill(same[:, None, None], 0.0)
-    rest[rest.abs() <= 1e-12 * total[0].abs().amax((1, 2), keepdim=True)] = 0.0
-    return _array(middle), _array(rest) if bool(rest.any()) else None
+    rest = (planes - middle[:, None]).masked_fill(same[:, None], 0.0)
+    rest[rest.abs() <= 1e-12 * planes.abs().amax(1, keepdim=True)] = 0.0
+    return _array(middle), _array(rest.reshape(shape)) if bool(rest.any()) else None
 
 
 def _settled(
@@ -136,11 +135,13 @@ def _settled(
     bias, plane = bias_and_plane(content)
     count, channels = content.shape[1], graph.input_shape[0]
     steps: list[Operation] = []
+    if len(graph.input_shape) == 2:
+        steps = [Operation("mean", (graph.input,), f"{output}{SOURCE}")]
     if len(graph.input_shape) == 3:
         size = list(content.shape[2:]) or [1, 1]
         pool = Operation("adaptive_avg_pool", (graph.input,), f"{output}{SOURCE}", {"size": size})
         steps = [pool]
-    if content.ndim == 2 and steps:
+    if content.ndim == 2 and len(graph.input_shape) == 3:
         steps[0] = replace(pool, output=f"{output}{SOURCE}_image")
         steps.append(Operation("flatten", (steps[0].output,), f"{output}{SOURCE}"))
     inputs = (steps[-1].output if steps else graph.input,)

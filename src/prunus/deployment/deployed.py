@@ -21,7 +21,7 @@ from prunus.errors import DeployError
 from prunus.gates import gated_parameters, strip
 from prunus.masks import Mask
 from prunus.tickets.ticket import Ticket
-from prunus_runtime import file
+from prunus_runtime import file, reference
 from prunus_runtime.graph import Graph
 from prunus_runtime.images import Images
 
@@ -60,7 +60,28 @@ def deploy(
         captured.check()
     except prunus_runtime.GraphError as error:
         raise DeployError(str(error)) from error
-    return Deployed(plain, example, captured, threads=threads)
+    return Deployed(plain, example, _of_any_length(captured, plain, example), threads=threads)
+
+
+def _of_any_length(graph: Graph, plain: nn.Module, example: Tensor) -> Graph:
+    """The graph, for sequences of tokens that may be shorter than the example if it then computes
+    what the model does: this is tried, at three lengths."""
+    if graph.tokens is None:
+        return graph
+    shorter = replace(graph, tokens=replace(graph.tokens, shorter=True))
+    try:
+        shorter.check()
+        longest = example.shape[1]
+        for length in sorted({1, (longest + 1) // 2, max(1, longest - 1)}):
+            x = example[:2, :length]
+            with torch.no_grad():
+                expected = plain(x).numpy()
+            found = reference.run(shorter, x.numpy().astype(np.float32))
+            if expected.shape != found.shape or not np.allclose(expected, found, 1e-3, 1e-4):
+                return graph
+    except (prunus_runtime.GraphError, RuntimeError, ValueError, IndexError):
+        return graph  # the model itself takes no other length, or its graph cannot
+    return shorter
 
 
 def _with_ticket(

@@ -27,7 +27,10 @@ def to_module(graph: Graph) -> nn.Module:
     for operation, name in zip(graph.operations, names, strict=True):
         inputs = [values[value] for value in operation.inputs]
         if operation.is_layer:
-            values[operation.output] = _layer(root, traced, operation, name, inputs[0])
+            x, is_sequence = inputs[0], len(graph.shapes[operation.output]) == 2
+            x = x.transpose(1, 2) if is_sequence else x
+            y = _layer(root, traced, operation, name, x)
+            values[operation.output] = y.transpose(1, 2) if is_sequence else y
         else:
             tensors = tensors_of(operation, graph.shapes[operation.inputs[0]])
             used = _parameters(root, traced, name, tensors)

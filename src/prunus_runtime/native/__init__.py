@@ -16,6 +16,8 @@ from prunus_runtime.compile import LIBRARY
 from prunus_runtime.native import interface
 
 ISAS = ("avx512", "avx2", "portable")
+ANY = 2**40
+"""More than the length of any sequence."""
 
 
 def _numpy_type(declared: Any) -> np.dtype[Any]:
@@ -44,29 +46,32 @@ class _Program(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Program:
-    """What the native core runs for chunks of `lanes` images. Sizes are in floats."""
+    """What the native core runs for chunks of `lanes` images. `arena` is floats; `kept` are arrays
+    whose addresses are in the instructions."""
 
     isa: str
     lanes: int
     arena: int
-    input_size: int
-    output_size: int
     instructions: NDArray[np.void]
     ints: NDArray[np.int32]
     floats: NDArray[np.float32]
     entries: NDArray[np.void]
+    kept: tuple[NDArray[np.float32], ...] = ()
 
     @cached_property
     def _as_struct(self) -> _Program:
         content = {"isa": ISAS.index(self.isa), "count": len(self.instructions)}
-        for name, value in vars(self).items():
-            content.setdefault(name, value.ctypes.data if isinstance(value, np.ndarray) else value)
+        for name in interface.PROGRAM.keys() - content:
+            value = getattr(self, name)
+            content[name] = value.ctypes.data if isinstance(value, np.ndarray) else value
         return _Program(**content)
 
-    def run(self, x: NDArray[np.float32], y: NDArray[np.float32], threads: int) -> None:
-        """Computes `y` from `x`, contiguous arrays of whole images."""
-        program = ctypes.byref(self._as_struct)
-        if _library().prunus_run(program, x.ctypes.data, y.ctypes.data, len(x), threads):
+    def run(
+        self, x: NDArray[np.float32], y: NDArray[np.float32], threads: int, length: int = ANY
+    ) -> None:
+        """Computes `y` from `x`, contiguous arrays of whole images, or of sequences of `length`."""
+        arrays = (x.ctypes.data, y.ctypes.data, len(x), x[0].size, y[0].size)
+        if _library().prunus_run(ctypes.byref(self._as_struct), *arrays, length, threads):
             raise MemoryError(f"no memory for {self.arena * 4} bytes of activations per thread")
 
 
@@ -136,7 +141,7 @@ def _load(path: Path) -> ctypes.CDLL:
             "`python -m prunus_runtime.compile` compiles it again"
         )
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    library.prunus_run.argtypes = [pointer, pointer, pointer, integer, integer]
+    library.prunus_run.argtypes = [pointer, pointer, pointer, *[integer] * 5]
     library.prunus_lanes.restype = library.prunus_most.restype = integer
     library.prunus_lanes.argtypes = library.prunus_most.argtypes = [integer]
     return library

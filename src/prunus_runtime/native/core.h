@@ -10,6 +10,8 @@ struct Chunk {
   const float* x;
   float* y;
   int64_t images;  // at most program->lanes
+  int64_t input_size, output_size;  // floats of one image
+  int64_t length;  // of sequences, which may be shorter than planned
 };
 
 typedef void (*KernelFunction)(const Instruction&, const Chunk&, int64_t item);

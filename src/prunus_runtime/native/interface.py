@@ -80,13 +80,20 @@ class Tile(NamedTuple):
     plane: Int32
 
 
+STRIP = 4
+"""Vectors of a row that NORM and SOFTMAX take at a time."""
+QUERIES = 2
+"""Vectors of queries that ATTENTION takes at a time."""
+
+
 class Kernel(IntEnum):
     """What the core can do. `kernels.cpp` has a function of each name, in lower case.
 
-    CONV, COPY and the poolings have parameters, see below; others at most an `option` of the
-    instruction. AFFINE has floats: scale, then shift. LINEAR and MATRIX are for one image, and an
-    item is a block of filters: ints as for CONV, without tiles; floats: bias, for MATRIX then all
-    weights, row by row, instead of entries.
+    CONV, COPY, the poolings, EMBEDDING and ATTENTION have parameters, see below; others at most an
+    `option` of the instruction. AFFINE and NORM have floats: scale, then shift; ADD_PLANE: the
+    plane of each channel. Of NORM and SOFTMAX an item is a strip of a row, of TRANSPOSE some
+    channels. LINEAR and MATRIX are for one image, and an item is a block of filters: ints as for
+    CONV, without tiles; floats: bias, for MATRIX then all weights, row by row, instead of entries.
     """
 
     LOAD_INPUT = 0
@@ -101,7 +108,13 @@ class Kernel(IntEnum):
     MULTIPLY = auto()
     AFFINE = auto()
     ACTIVATION = auto()
+    ADD_PLANE = auto()
     SOFTMAX = auto()
+    NORM = auto()
+    ATTENTION = auto()
+    EMBEDDING = auto()
+    TRANSPOSE = auto()
+    MEAN = auto()
 
 
 class Activation(IntEnum):
@@ -160,7 +173,27 @@ class PoolParameters(NamedTuple):
     columns: int  # of those
 
 
-Parameters = ConvParameters | CopyParameters | PoolParameters
+class AttentionParameters(NamedTuple):
+    """ATTENTION. a: queries, b: keys. An item is head * tiles + tile: QUERIES vectors of a row."""
+
+    heads: int
+    tiles: int
+    causal: int  # whether a query sees only keys at its own position and before
+    value: int  # where the values begin,
+    value_plane: int  # and how far apart their channels are
+    mask: int  # where one number for each key begins that is added to scores; -1 if there is none
+
+
+class EmbeddingParameters(NamedTuple):
+    """EMBEDDING. An item is a vector of positions."""
+
+    table: int  # the address of its first row
+    rows: int
+
+
+Parameters = (
+    ConvParameters | CopyParameters | PoolParameters | AttentionParameters | EmbeddingParameters
+)
 PARAMETERS: dict[str, type[Parameters]] = {
     kind.__name__.removesuffix("Parameters").lower(): kind for kind in get_args(Parameters)
 }
@@ -176,9 +209,11 @@ class Instruction(NamedTuple):
     parameters say otherwise, an item is one of `bands` of the rows of a channel: item = band *
     channels + channel. `ints`, `floats` and `entries` are where its constants begin.
 
-    `option` is the function of ACTIVATION (CLAMP uses `low` and `high`; LEAKY_RELU and ELU use
-    `slope`), for ADD and MULTIPLY whether b has one value for each channel, for SOFTMAX whether to
-    take its logarithm.
+    `option` is the function of ACTIVATION, for ADD and MULTIPLY whether b has one value for each
+    channel, for SOFTMAX whether to take its logarithm, for NORM whether to subtract the mean, for
+    LOAD_INPUT and STORE_OUTPUT whether channels are the positions of a sequence. CLAMP uses `low`
+    and `high`. `number` is the slope of LEAKY_RELU and ELU, what NORM adds to the variance, and the
+    factor of ATTENTION's scores.
     """
 
     kernel: int
@@ -195,17 +230,17 @@ class Instruction(NamedTuple):
     entries: int
     low: float
     high: float
-    slope: float
+    number: float
 
 
 PROGRAM = {
-    **dict.fromkeys(("isa", "lanes", "count", "arena", "input_size", "output_size"), "int64_t"),
+    **dict.fromkeys(("isa", "lanes", "count", "arena"), "int64_t"),
     "instructions": "const Instruction*",
     "ints": "const int32_t*",
     "floats": "const float*",
     "entries": "const Entry*",
 }
-"""A program: its instructions and their constants. Sizes are those of one image, in floats."""
+"""A program: its instructions and their constants."""
 
 _UNION = "".join(f"{kind.__name__} {name}; " for name, kind in PARAMETERS.items())
 _C_TYPES: dict[Any, str] = {
@@ -236,6 +271,7 @@ def _declarations() -> str:
         "#include <stdint.h>",
         f"enum Kernel : int64_t {{ {', '.join(kernels)}, KERNEL_COUNT }};",
         f"enum Activation : int64_t {{ {functions} }};",
+        f"enum {{ STRIP = {STRIP}, QUERIES = {QUERIES} }};",
         f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
     ]
     return "\n".join([*lines, *structs, _struct("Program", PROGRAM)])

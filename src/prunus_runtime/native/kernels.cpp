@@ -1,5 +1,5 @@
-// The kernels, compiled once for each instruction set: vectors of LANES floats in the compiler's own
-// notation, so that the same text serves AVX-512, AVX2 and anything else.
+// The kernels, compiled once for each instruction set, so that the same text serves AVX-512, AVX2 and
+// anything else.
 //
 // Everything is in an anonymous namespace, and nothing of the C++ library is used: an inline function
 // that the linker shares with other files could bring instructions that the processor does not have.
@@ -10,104 +10,7 @@
 
 namespace {
 
-typedef float Vector __attribute__((vector_size(LANES * 4)));
-typedef float Loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef int32_t Bits __attribute__((vector_size(LANES * 4)));
-typedef int32_t LooseBits __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
-inline Vector load(const float* p) { return *(const Loose*)p; }
-inline void store(float* p, Vector v) { *(Loose*)p = v; }
-inline Vector splat(float x) { return x - Vector{}; }
-// These two keep what is not a number.
-inline Vector at_least(Vector v, Vector low) { return low > v ? low : v; }
-inline Vector at_most(Vector v, Vector high) { return high < v ? high : v; }
-
-// Every second element of 2 * LANES.
-inline Vector load_even(const float* p) {
-#ifdef __clang__
-  Vector even;
-  for (int i = 0; i < LANES; ++i) even[i] = p[2 * i];
-  return even;
-#else
-  Bits even;
-  for (int i = 0; i < LANES; ++i) even[i] = 2 * i;
-  return __builtin_shuffle(load(p), load(p + LANES), even);
-#endif
-}
-
-// Less than a vector: N floats.
-template <int N>
-struct Some {
-  typedef float Type __attribute__((vector_size(N * 4), aligned(4), may_alias));
-};
-template <>
-struct Some<1> {
-  typedef float Type;
-};
-
-// Calls `function` with the number of lanes as a constant, so that loops over them become vectors.
-template <int N>
-struct Constant {
-  static constexpr int value = N;
-};
-template <int N, class Function>
-inline void with_lanes(int64_t lanes, Function function) {
-  if (lanes == N) return function(Constant<N>());
-  if constexpr (N > 1) with_lanes<N / 2>(lanes, function);
-}
-
-// As many elements as there are, at most `count`.
-inline void store_upto(float* p, Vector v, int64_t count) {
-  if (count >= LANES) return store(p, v);
-  float all[LANES];
-  store(all, v);
-  for (int64_t i = 0; i < count; ++i) p[i] = all[i];
-}
-
-inline float* plane_of(const Place& v, const Chunk& chunk, int64_t c) {
-  return chunk.arena + v.offset + c * v.plane;
-}
-
-template <int N>
-inline void clear_rest(float* p, int64_t count) {
-  if (count & N) {
-    *(typename Some<N>::Type*)p = typename Some<N>::Type{};
-    p += N;
-  }
-  if constexpr (N > 1) clear_rest<N / 2>(p, count);
-}
-
-// Mostly a few floats: less than what a call of memset costs.
-inline void clear(float* p, int64_t count) {
-  for (; count >= LANES; count -= LANES, p += LANES) store(p, Vector{});
-  if (count > 0) clear_rest<LANES / 2>(p, count);
-}
-
-// The zeros before the first plane, and those behind the first `body` floats of a plane.
-void clear_ends(const Place& v, const Chunk& chunk, int64_t c, int64_t body) {
-  float* plane = plane_of(v, chunk, c);
-  if (c == 0) clear(plane - v.lead, v.lead);
-  clear(plane + body, v.height * v.pitch + v.tail - body);
-}
-
-// Those of rows [begin, end), and both ends of the plane with its first row.
-void clear_margins(const Place& v, const Chunk& chunk, int64_t c, int64_t begin, int64_t end) {
-  if (begin == 0) clear_ends(v, chunk, c, v.height * v.pitch);
-  float* plane = plane_of(v, chunk, c);
-  const int64_t used = v.width * chunk.program->lanes;
-  if (v.pitch > used)
-    for (int64_t y = begin; y < end; ++y) clear(plane + y * v.pitch + used, v.pitch - used);
-}
-
-// What an item is where it is not of a convolution: rows [begin, end) of a channel.
-struct Band {
-  int64_t c, begin, end;
-};
-
-inline Band band_of(const Instruction& op, const Place& v, int64_t item) {
-  const int64_t band = item / v.channels;
-  return {item % v.channels, v.height * band / op.bands, v.height * (band + 1) / op.bands};
-}
+#include "vectors.h"
 
 // ---------------------------------------------------------------------------------------------
 // Convolution
@@ -210,6 +113,7 @@ void conv(const Instruction& op, const Chunk& chunk, int64_t item) {
   const Tile* tiles = (const Tile*)(blocks + p.blocks + 1);
   const Tile& tile = tiles[item % p.tiles];
   const int64_t first = blocks[item / p.tiles], last = blocks[item / p.tiles + 1];
+  if (tile.output >= chunk.length * chunk.program->lanes && op.out.height == 1) return;
   if (chunk.program->lanes < LANES) {
     // The last vector of a plane writes zeros behind its rows by itself.
     const int64_t body = (op.out.height * op.out.pitch + LANES - 1) / LANES * LANES;
@@ -292,7 +196,8 @@ void matrix(const Instruction& op, const Chunk& chunk, int64_t item) {
 void load_input(const Instruction& op, const Chunk& chunk, int64_t item) {
   const Place& v = op.out;
   const auto [c, begin, end] = band_of(op, v, item);
-  const int64_t lanes = chunk.program->lanes, size = chunk.program->input_size;
+  if (op.option && c >= chunk.length) return;
+  const int64_t lanes = chunk.program->lanes, size = chunk.input_size;
   float* plane = plane_of(v, chunk, c);
   const float* x = chunk.x + (c * v.height + begin) * v.width;
   for (int64_t y = begin; y < end; ++y, x += v.width) {
@@ -315,12 +220,13 @@ void load_input(const Instruction& op, const Chunk& chunk, int64_t item) {
 void store_output(const Instruction& op, const Chunk& chunk, int64_t item) {
   const Place& v = op.a;
   const auto [c, begin, end] = band_of(op, v, item);
-  const int64_t lanes = chunk.program->lanes;
+  if (op.option && c >= chunk.length) return;
+  const int64_t lanes = chunk.program->lanes, width = op.option ? v.width : used_width(v, chunk);
   const float* plane = plane_of(v, chunk, c);
   for (int64_t l = 0; l < chunk.images; ++l) {
-    float* y = chunk.y + l * chunk.program->output_size + (c * v.height + begin) * v.width;
+    float* y = chunk.y + l * chunk.output_size + (c * v.height + begin) * width;
     for (int64_t r = begin; r < end; ++r)
-      for (int64_t i = 0; i < v.width; ++i) *y++ = plane[r * v.pitch + i * lanes + l];
+      for (int64_t i = 0; i < width; ++i) *y++ = plane[r * v.pitch + i * lanes + l];
   }
 }
 
@@ -433,7 +339,7 @@ void avg_pool(const Instruction& op, const Chunk& chunk, int64_t item) { pool<Su
 template <class Function>
 void each(const Instruction& op, const Chunk& chunk, int64_t item, Function function) {
   const auto [c, begin, end] = band_of(op, op.out, item);
-  const int64_t count = op.out.width * chunk.program->lanes;
+  const int64_t count = used_width(op.out, chunk) * chunk.program->lanes;
   const float* a = plane_of(op.a, chunk, c);
   float* out = plane_of(op.out, chunk, c);
   for (int64_t y = begin; y < end; ++y)
@@ -468,45 +374,58 @@ void affine(const Instruction& op, const Chunk& chunk, int64_t item) {
   each(op, chunk, item, [=](float v, int64_t, int64_t) { return v * s + t; });
 }
 
-inline float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
+void add_plane(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const int64_t width = op.out.width;
+  const float* plane = chunk.program->floats + op.floats + item % op.out.channels * op.out.height * width;
+  with_lanes<LANES>(chunk.program->lanes, [&](auto n) {
+    each(op, chunk, item, [=](float v, int64_t y, int64_t i) { return v + plane[y * width + i / n.value]; });
+  });
+}
+
+inline Vector clamp(Vector v, float low, float high) { return at_most(at_least(v, splat(low)), splat(high)); }
+inline Vector sigmoid(Vector v) { return splat(1.0f) / (splat(1.0f) + exponential(-v)); }
+inline Vector hyperbolic_tangent(Vector v) { return splat(2.0f) * sigmoid(v + v) - splat(1.0f); }
+
+// Within 1.5e-7 everywhere (Abramowitz and Stegun, formula 7.1.26).
+inline Vector error_function(Vector v) {
+  const Vector size = v < Vector{} ? -v : v, t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * size);
+  const float terms[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
+  Vector series = splat(1.061405429f);
+#pragma GCC unroll 4
+  for (float term : terms) series = series * t + splat(term);
+  const Vector y = splat(1.0f) - series * t * exponential(-v * v);
+  return v < Vector{} ? -y : y;
+}
 
 void activation(const Instruction& op, const Chunk& chunk, int64_t item) {
-  const float low = (float)op.low, high = (float)op.high, slope = (float)op.slope;
+  const float low = (float)op.low, high = (float)op.high;
+  const Vector slope = splat((float)op.number), one = splat(1.0f), zero = {};
   const auto run = [&](auto function) {
-    each(op, chunk, item, [=](float v, int64_t, int64_t) { return function(v); });
+    const auto [c, begin, end] = band_of(op, op.out, item);
+    const int64_t count = used_width(op.out, chunk) * chunk.program->lanes;
+    for (int64_t y = begin; y < end; ++y) {
+      const float* a = plane_of(op.a, chunk, c) + y * op.a.pitch;
+      float* out = plane_of(op.out, chunk, c) + y * op.out.pitch;
+      for (int64_t i = 0; i < count; i += LANES) store_upto(out + i, function(load(a + i)), count - i);
+    }
+    clear_margins(op.out, chunk, c, begin, end);
   };
   switch ((Activation)op.option) {
-    case CLAMP: return run([=](float v) { return clamp(v, low, high); });
-    case LEAKY_RELU: return run([=](float v) { return v < 0 ? v * slope : v; });
-    case ELU: return run([=](float v) { return v < 0 ? slope * expm1f(v) : v; });
-    case SIGMOID: return run([](float v) { return 1 / (1 + expf(-v)); });
-    case TANH: return run([](float v) { return tanhf(v); });
-    case SILU: return run([](float v) { return v / (1 + expf(-v)); });
-    case HARDSWISH: return run([](float v) { return v * clamp(v + 3, 0, 6) / 6; });
-    case HARDSIGMOID: return run([](float v) { return clamp(v + 3, 0, 6) / 6; });
-    case GELU: return run([](float v) { return 0.5f * v * (1 + erff(v * 0.70710678f)); });
+    case CLAMP: return run([=](Vector v) { return clamp(v, low, high); });
+    case LEAKY_RELU: return run([=](Vector v) { return v < zero ? v * slope : v; });
+    case ELU: return run([=](Vector v) { return v < zero ? slope * (exponential(v) - one) : v; });
+    case SIGMOID: return run([](Vector v) { return sigmoid(v); });
+    case TANH: return run([](Vector v) { return hyperbolic_tangent(v); });
+    case SILU: return run([](Vector v) { return v * sigmoid(v); });
+    case HARDSWISH: return run([](Vector v) { return v * clamp(v + splat(3.0f), 0, 6) / splat(6.0f); });
+    case HARDSIGMOID: return run([](Vector v) { return clamp(v + splat(3.0f), 0, 6) / splat(6.0f); });
+    case GELU: return run([=](Vector v) { return splat(0.5f) * v * (one + error_function(v * splat(0.70710678f))); });
     case GELU_TANH:
-      return run([](float v) { return 0.5f * v * (1 + tanhf(0.79788456f * (v + 0.044715f * v * v * v))); });
+      return run([](Vector v) { return v * sigmoid(splat(1.59576912f) * (v + splat(0.044715f) * v * v * v)); });
   }
 }
 
-void softmax(const Instruction& op, const Chunk& chunk, int64_t) {
-  const Place &a = op.a, &v = op.out;
-  const int64_t lanes = chunk.program->lanes;
-  for (int64_t y = 0; y < v.height; ++y)
-    for (int64_t i = 0; i < v.width * lanes; ++i) {
-      const float* in = chunk.arena + a.offset + y * a.pitch + i;
-      float* out = chunk.arena + v.offset + y * v.pitch + i;
-      float most = -INFINITY, sum = 0;
-      for (int64_t c = 0; c < v.channels; ++c) most = in[c * a.plane] > most ? in[c * a.plane] : most;
-      for (int64_t c = 0; c < v.channels; ++c) sum += expf(in[c * a.plane] - most);
-      for (int64_t c = 0; c < v.channels; ++c) {
-        const float shifted = in[c * a.plane] - most;
-        out[c * v.plane] = op.option ? shifted - logf(sum) : expf(shifted) / sum;
-      }
-    }
-  for (int64_t c = 0; c < v.channels; ++c) clear_margins(v, chunk, c, 0, v.height);
-}
+#include "tokens.h"
 
 }  // namespace
 

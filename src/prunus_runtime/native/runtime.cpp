@@ -97,9 +97,9 @@ struct alignas(64) Progress {
 // number of threads may take part and each may come late: nobody waits for one that has not begun.
 class Job {
  public:
-  Job(const Program& program, const float* x, float* y, int64_t images, int64_t threads)
-      : program_(program), kernels_(isa(program.isa).kernels), x_(x), y_(y), images_(images),
-        chunks_((images + program.lanes - 1) / program.lanes),
+  Job(const Program& program, const Chunk& batch, int64_t threads)
+      : program_(program), kernels_(isa(program.isa).kernels), batch_(batch),
+        chunks_((batch.images + program.lanes - 1) / program.lanes),
         alone_(alone(program, chunks_, threads)),
         shared_(alone_ < chunks_ ? shared_arena.reserve(program.arena) : nullptr),
         progress_((chunks_ - alone_) * program.count) {}
@@ -158,9 +158,13 @@ class Job {
   }
 
   Chunk chunk_at(int64_t i, float* memory) const {
-    const int64_t first = i * program_.lanes, left = images_ - first;
-    return {&program_, memory, x_ + first * program_.input_size, y_ + first * program_.output_size,
-            left < program_.lanes ? left : program_.lanes};
+    const int64_t first = i * program_.lanes, left = batch_.images - first;
+    Chunk chunk = batch_;
+    chunk.arena = memory;
+    chunk.x += first * batch_.input_size;
+    chunk.y += first * batch_.output_size;
+    chunk.images = left < program_.lanes ? left : program_.lanes;
+    return chunk;
   }
 
   void run_items(int64_t k, const Chunk& chunk, int64_t begin, int64_t end) const {
@@ -171,9 +175,8 @@ class Job {
 
   const Program& program_;
   const KernelFunction* kernels_;
-  const float* x_;
-  float* y_;
-  const int64_t images_, chunks_, alone_;
+  const Chunk batch_;  // as if it were one chunk
+  const int64_t chunks_, alone_;
   float* shared_;
   std::vector<Progress> progress_;
   std::atomic<int64_t> next_{0}, done_{0};
@@ -269,9 +272,10 @@ API int64_t prunus_most(int64_t index) { return isa(index).most; }
 API const char* prunus_abi() { return PRUNUS_ABI; }
 
 // 0, or 1 where there was no memory.
-API int prunus_run(const Program* program, const float* x, float* y, int64_t images, int64_t threads) {
+API int prunus_run(const Program* program, const float* x, float* y, int64_t images, int64_t input_size,
+                   int64_t output_size, int64_t length, int64_t threads) {
   try {
-    Job job(*program, x, y, images, threads);
+    Job job(*program, {program, nullptr, x, y, images, input_size, output_size, length}, threads);
     if (!job.ready()) return 1;
     if (threads <= 1 || job.for_one() || !pool().run(job, threads)) job.finish();
     return !job.complete();

@@ -16,7 +16,8 @@ from prunus_runtime.operation import Operation, Shape
 from prunus_runtime.ops.elements import Activation, Add, Affine, Multiply, Softmax
 from prunus_runtime.ops.kind import Channels, Kind
 from prunus_runtime.ops.layers import Conv, Linear
-from prunus_runtime.ops.shaping import Concatenate, Flatten, Pad, Slice
+from prunus_runtime.ops.sequences import AddPlane, Attention, Embedding, Mean, Norm
+from prunus_runtime.ops.shaping import Concatenate, Flatten, Pad, Reshape, Slice, Transpose
 from prunus_runtime.ops.windows import AdaptiveAvgPool, AvgPool, MaxPool
 
 __all__ = ["KINDS", "Channels", "Kind", "kind_of", "output_shape"]
@@ -26,6 +27,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         *(Conv(), Linear(), Affine(), MaxPool(), AvgPool(), AdaptiveAvgPool(), Activation()),
         *(Add(), Multiply(), Concatenate(), Flatten(), Pad(), Slice(), Softmax()),
+        *(Embedding(), AddPlane(), Norm(), Attention(), Mean(), Reshape(), Transpose()),
     )
 }
 """All kinds by name."""

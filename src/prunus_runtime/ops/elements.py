@@ -56,7 +56,7 @@ class Activation(Kind):
             step,
             option=function,
             bounds=bounds or (-math.inf, math.inf),
-            slope=float(attributes.get("slope", 0)),
+            number=float(attributes.get("slope", 0)),
         )
 
 
@@ -113,8 +113,7 @@ class Softmax(Kind):
     attributes = ("log",)
 
     def shape(self, operation: Operation, inputs: Sequence[Shape]) -> Shape:
-        if type(operation.attributes["log"]) is not bool:
-            raise GraphError(f"`log` is {shown(operation.attributes['log'])}, not true or false")
+        checks.flag(operation, "log")
         return inputs[0]
 
     def run(self, operation: Operation, inputs: Sequence[Array]) -> Array:
@@ -130,7 +129,8 @@ class Softmax(Kind):
         return [np.ones(shapes[0][0], dtype=bool)]
 
     def emit(self, builder: Builder, step: Step) -> None:
-        builder.emit_unary(Kernel.SOFTMAX, step, option=step.operation.attributes["log"], items=1)
+        strips = builder.strips(builder.places[step.output])
+        builder.emit_unary(Kernel.SOFTMAX, step, option=step.operation.attributes["log"], **strips)
 
 
 class Affine(Kind):
@@ -162,10 +162,15 @@ class Affine(Kind):
         return bool(np.all(scale == 1) and not np.any(shift))
 
     def emit(self, builder: Builder, step: Step) -> None:
-        tensors, channels = step.operation.tensors, builder.places[step.output].channels
-        scale = tensors.get("scale", np.ones(channels, np.float32))
-        shift = tensors.get("shift", np.zeros(channels, np.float32))
-        builder.emit_unary(Kernel.AFFINE, step, floats=(scale, shift))
+        channels = builder.places[step.output].channels
+        builder.emit_unary(Kernel.AFFINE, step, floats=factors(step.operation, channels))
+
+
+def factors(operation: Operation, channels: int) -> tuple[Array, Array]:
+    """Scale and shift, also where one is absent."""
+    tensors = operation.tensors
+    scale = tensors.get("scale", np.ones(channels, np.float32))
+    return scale, tensors.get("shift", np.zeros(channels, np.float32))
 
 
 def scale_and_shift(affine: Operation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

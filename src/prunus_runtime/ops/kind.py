@@ -135,6 +135,12 @@ class Kind(ABC):
         """Adds its instructions."""
 
 
+def all_tied(operation: Operation, channels: int) -> Iterator[tuple[int, str, int]]:
+    """For `Kind.tied`: all channels of the output stay or go together."""
+    for channel in range(1, channels):
+        yield 0, operation.output, channel
+
+
 def with_attributes(operation: Operation, **attributes: Any) -> Operation:
     """The operation with some other attributes."""
     return replace(operation, attributes={**operation.attributes, **attributes})

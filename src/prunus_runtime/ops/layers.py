@@ -256,27 +256,31 @@ MATRIX = 0.3
 
 
 class Linear(Layer):
-    """Of features. Tensors: `weight` (O, I), `bias` (O) if it has one."""
+    """Of features, or at each position of a sequence. Tensors: `weight` (O, I), `bias` (O), which
+    may be absent."""
 
     name = "linear"
     optional_tensors = ("bias",)
 
     def shape(self, operation: Operation, inputs: Sequence[Shape]) -> Shape:
         weight = checks.tensor(operation, "weight")
-        if len(inputs[0]) != 1:
-            raise GraphError(f"its input has shape {inputs[0]}, not (features,)")
+        if len(inputs[0]) > 2:
+            raise GraphError(
+                f"its input has shape {inputs[0]}, not (features,) or (channels, positions)"
+            )
         if len(weight) != 2 or weight[1] != inputs[0][0]:
             raise GraphError(
                 f"`weight` of shape {weight} does not fit an input of shape {inputs[0]}"
             )
         if "bias" in operation.tensors:
             checks.tensor(operation, "bias", (weight[0],))
-        return (weight[0],)
+        return (weight[0], *inputs[0][1:])
 
     def run(self, operation: Operation, inputs: Sequence[Array]) -> Array:
-        y: Array = inputs[0] @ operation.tensors["weight"].T
+        x, weight = inputs[0], operation.tensors["weight"]
+        y: Array = x @ weight.T if x.ndim == 2 else weight @ x
         if "bias" in operation.tensors:
-            y += operation.tensors["bias"]
+            y += over_channels(operation.tensors["bias"], y)
         return y
 
     def weights(self, builder: Builder, step: Step) -> tuple[Place, Lists]:

@@ -1,17 +1,17 @@
-"""Operations that move values but compute nothing: side by side, flattened, padded, sliced."""
+"""Operations that move values but compute nothing: joined, reshaped, padded, sliced."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from prunus_runtime.checks import image, integers, shown
+from prunus_runtime.checks import image, integers, sequence, shown
 from prunus_runtime.errors import GraphError
-from prunus_runtime.native.interface import CopyParameters
+from prunus_runtime.native.interface import CopyParameters, Kernel
 from prunus_runtime.operation import Array, Flags, Operation, Shape
-from prunus_runtime.ops.kind import Indices, Kind, with_attributes
+from prunus_runtime.ops.kind import Channels, Indices, Kind, all_tied, with_attributes
 from prunus_runtime.plan.builder import Builder, Step
 
 
@@ -51,8 +51,57 @@ class Concatenate(Kind):
             start += a.channels
 
 
+class Reshape(Kind):
+    """The positions of an image as one sequence, row by row."""
+
+    name = "reshape"
+
+    def shape(self, _: Operation, inputs: Sequence[Shape]) -> Shape:
+        channels, height, width = image(inputs[0])
+        return (channels, height * width)
+
+    def run(self, _: Operation, inputs: Sequence[Array]) -> Array:
+        return inputs[0].reshape(*inputs[0].shape[:2], math.prod(inputs[0].shape[2:]))
+
+    def emit(self, builder: Builder, step: Step) -> None:
+        a, out = builder.places[step.inputs[0]], builder.places[step.output]
+        pitch = a.width * builder.lanes
+        rows = out._replace(
+            pitch=pitch, tail=out.plane - a.height * pitch, height=a.height, width=a.width
+        )
+        builder.copy(a, rows)
+
+
+class Transpose(Kind):
+    """The positions of a sequence become its channels, and its channels positions."""
+
+    name = "transpose"
+
+    def shape(self, _: Operation, inputs: Sequence[Shape]) -> Shape:
+        channels, positions = sequence(inputs[0])
+        return (positions, channels)
+
+    def run(self, _: Operation, inputs: Sequence[Array]) -> Array:
+        return inputs[0].transpose(0, 2, 1)
+
+    def known(self, _: Operation, inputs: Sequence[Channels]) -> Flags:
+        return np.full(inputs[0].shape[1], inputs[0].known.all())
+
+    def needs(self, _: Operation, __: Flags, shapes: Sequence[Shape]) -> list[Flags]:
+        return [np.ones(shapes[0][0], dtype=bool)]
+
+    def tied(self, operation: Operation, shapes: Sequence[Shape]) -> Iterator[tuple[int, str, int]]:
+        return all_tied(operation, shapes[0][1])
+
+    def emit(self, builder: Builder, step: Step) -> None:
+        out = builder.places[step.output]
+        work = out.channels * out.width // 2
+        items = -(-out.channels // builder.vector)
+        builder.emit_unary(Kernel.TRANSPOSE, step, items=items, parts=builder.parts(work))
+
+
 class Flatten(Kind):
-    """All elements of an image as one vector, channel by channel."""
+    """All elements of an image or a sequence as one vector, channel by channel."""
 
     name = "flatten"
     output_without_gaps = True
@@ -116,16 +165,17 @@ class Pad(Kind):
 
 
 class Slice(Kind):
-    """Attributes: `start`, `stop`, `step`, each [channels, height, width]."""
+    """Attributes: `start`, `stop`, `step`, each with a number for each axis of the input."""
 
     name = "slice"
     attributes = ("start", "stop", "step")
 
     def shape(self, operation: Operation, inputs: Sequence[Shape]) -> Shape:
-        start = integers(operation, "start", 3, 0)
-        stop = integers(operation, "stop", 3, 1)
-        step = integers(operation, "step", 3, 1)
-        for axis, length in enumerate(image(inputs[0])):
+        axes = len(inputs[0])
+        start = integers(operation, "start", axes, 0)
+        stop = integers(operation, "stop", axes, 1)
+        step = integers(operation, "step", axes, 1)
+        for axis, length in enumerate(inputs[0]):
             if not start[axis] < stop[axis] <= length:
                 raise GraphError(
                     f"`start` {start} and `stop` {stop} do not fit an input of shape {inputs[0]}"
@@ -153,9 +203,11 @@ class Slice(Kind):
 
     def emit(self, builder: Builder, step: Step) -> None:
         a, out = builder.places[step.inputs[0]], builder.places[step.output]
-        start, by = step.operation.attributes["start"], step.operation.attributes["step"]
+        start, by = ([*step.operation.attributes[name]] for name in ("start", "step"))
+        top, left = [0, 0, *start[1:]][-2:]
+        rows, columns = [1, 1, *by[1:]][-2:]
         view = a.channels_from(start[0], out.channels, by[0])
-        builder.copy(view, out, CopyParameters(start[1], by[1], start[2], by[2]))
+        builder.copy(view, out, CopyParameters(top, rows, left, columns))
 
 
 def _slices(operation: Operation) -> list[slice]:

@@ -16,6 +16,7 @@ from prunus_runtime.errors import GraphError
 from prunus_runtime.native.interface import (
     MOST_PARAMETERS,
     NOWHERE,
+    STRIP,
     CopyParameters,
     Instruction,
     Kernel,
@@ -80,6 +81,7 @@ class Builder:
             "entries": [np.zeros(1, native.ENTRY)],
         }
         self._sizes = dict.fromkeys(self._pools, 1)
+        self._kept: list[NDArray[np.float32]] = []
 
     @property
     def along(self) -> bool:
@@ -113,7 +115,7 @@ class Builder:
         floats: Sequence[NDArray[np.float32]] = (),
         entries: Sequence[NDArray[np.void]] = (),
         bounds: tuple[float, float] = (-math.inf, math.inf),
-        slope: float = 0.0,
+        number: float = 0.0,
     ) -> None:
         """Adds an instruction. Without `items`, these are the channels, large ones in bands."""
         bands = 1
@@ -140,7 +142,7 @@ class Builder:
                 entries=self.add("entries", *entries),
                 low=bounds[0],
                 high=bounds[1],
-                slope=slope,
+                number=number,
             )
         )
 
@@ -155,16 +157,26 @@ class Builder:
         """Adds a copy of `a`; what is outside of `a` is zero."""
         self.emit(Kernel.COPY, how, a=a, out=out)
 
-    def program(self, input_size: int, output_size: int) -> native.Program:
+    def address(self, array: NDArray[np.float32]) -> int:
+        """Where a constant lies that is too large to be copied into each program."""
+        self._kept.append(np.ascontiguousarray(array))
+        return int(self._kept[-1].ctypes.data)
+
+    def strips(self, place: Place) -> dict[str, Any]:
+        """Items and parts of an instruction that takes strips of rows, each with all channels."""
+        items = place.height * -(-place.width * self.lanes // (STRIP * self.vector))
+        work = 8 * place.channels * place.height * -(-place.width * self.lanes // self.vector)
+        return {"items": items, "parts": self.parts(work)}
+
+    def program(self) -> native.Program:
         """What was collected."""
         check_arena(self.arena, self.lanes, self.vector)
         # Poolings and copies that take every second element load what is between and behind.
         arena = self.arena + 2 * self.vector
-        pools = [np.concatenate(self._pools[name]) for name in ("ints", "floats", "entries")]
+        pools = {name: np.concatenate(arrays) for name, arrays in self._pools.items()}
         instructions = np.array(self._instructions, native.INSTRUCTION)
-        return native.Program(
-            self.isa, self.lanes, arena, input_size, output_size, instructions, *pools
-        )
+        kept = tuple(self._kept)
+        return native.Program(self.isa, self.lanes, arena, instructions, **pools, kept=kept)
 
 
 def check_arena(arena: int, lanes: int, vector: int) -> None:

@@ -53,7 +53,8 @@ class ArenaLayout:
         return self.shapes[name][1:] == (1, 1)
 
     def add(self, name: str, shape: Shape) -> None:
-        self.shapes[name] = shape if len(shape) == 3 else (shape[0], 1, 1)
+        """A vector of features has one position, a sequence is an image of one row."""
+        self.shapes[name] = (shape[0], *[1] * (3 - len(shape)), *shape[1:])
         self.margins[name] = Margins()
 
     def tie(self, *names: str) -> None:

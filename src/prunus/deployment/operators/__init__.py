@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prunus.deployment.operators import elements, layers, shaping  # noqa: F401 (fill the tables)
+from prunus.deployment.operators import (  # noqa: F401 (fill the tables)
+    elements,
+    layers,
+    sequences,
+    shaping,
+    views,
+)
 from prunus.deployment.operators.layers import avg_pool_tensors
 from prunus.deployment.operators.walk import COMPUTE, OPERATORS, Tensors, Unsupported, Value
 from prunus_runtime.graph import Operation
@@ -32,7 +38,7 @@ def tensors_of(operation: Operation, shape: Sequence[int] = ()) -> dict[str, Ten
     if operation.kind == "avg_pool":
         return avg_pool_tensors(operation.attributes, shape)
     tensors = {name: torch.from_numpy(array.copy()) for name, array in operation.tensors.items()}
-    if operation.kind == "affine":
+    if operation.kind in ("affine", "norm"):
         return {name: t.reshape(-1, *[1] * (len(shape) - 1)) for name, t in tensors.items()}
     return tensors
 

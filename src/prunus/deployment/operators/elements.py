@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from prunus.deployment.axes import arranged
+from prunus.deployment.operators.views import features_at
 from prunus.deployment.operators.walk import (
     COMPUTE,
     OPERATORS,
@@ -22,11 +26,13 @@ from prunus.deployment.operators.walk import (
     constant_of,
     register,
     value_of,
+    view_of,
 )
+from prunus_runtime.ops.elements import scale_and_shift
 
 if TYPE_CHECKING:
     from prunus.deployment.capture import Walk
-    from prunus_runtime.graph import Shape
+    from prunus_runtime.graph import Operation
 
 _LOWEST, _HIGHEST = torch.finfo(torch.float32).min, torch.finfo(torch.float32).max
 
@@ -46,7 +52,7 @@ _FUNCTIONS: dict[str, Callable[[Any, Attributes], Any]] = {
 
 
 def _activation(kind: str, walk: Walk, a: Arguments) -> Value:
-    return walk.add("activation", value_of(a["self"]), kind=kind)
+    return walk.like("activation", view_of(a["self"]), kind=kind)
 
 
 for _name in ("relu", "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid"):  # as ATen calls them
@@ -58,10 +64,10 @@ def _clamp(walk: Walk, a: Arguments) -> Value:
     low, high = (a.get(k, a.get(f"{k}_val")) for k in ("min", "max"))
     if any(isinstance(bound, Tensor | Value) for bound in (low, high)):
         raise Unsupported("with bounds that are tensors")
-    x = value_of(a["self"])
+    x = view_of(a["self"])
     if low == 0 and high is None:
-        return walk.add("activation", x, kind="relu")
-    return walk.add(
+        return walk.like("activation", x, kind="relu")
+    return walk.like(
         "activation",
         x,
         kind="clamp",
@@ -78,7 +84,7 @@ def _relu6(walk: Walk, a: Arguments) -> Value:
 @register(OPERATORS, "leaky_relu")
 def _leaky_relu(walk: Walk, a: Arguments) -> Value:
     slope = float(a["negative_slope"])
-    return walk.add("activation", value_of(a["self"]), kind="leaky_relu", slope=slope)
+    return walk.like("activation", view_of(a["self"]), kind="leaky_relu", slope=slope)
 
 
 @register(OPERATORS, "prelu")
@@ -86,28 +92,25 @@ def _prelu(walk: Walk, a: Arguments) -> Value:
     weight = constant_of(a["weight"])
     if weight.numel() != 1:
         raise Unsupported("with a slope for each channel")
-    return walk.add("activation", value_of(a["self"]), kind="leaky_relu", slope=float(weight))
+    return walk.like("activation", view_of(a["self"]), kind="leaky_relu", slope=float(weight))
 
 
 @register(OPERATORS, "elu")
 def _elu(walk: Walk, a: Arguments) -> Value:
     if a["scale"] != 1 or a["input_scale"] != 1:
         raise Unsupported("with a scale")
-    return walk.add("activation", value_of(a["self"]), kind="elu", slope=float(a["alpha"]))
+    return walk.like("activation", view_of(a["self"]), kind="elu", slope=float(a["alpha"]))
 
 
 @register(OPERATORS, "gelu")
 def _gelu(walk: Walk, a: Arguments) -> Value:
     kind = "gelu" if a["approximate"] == "none" else "gelu_tanh"
-    return walk.add("activation", value_of(a["self"]), kind=kind)
+    return walk.like("activation", view_of(a["self"]), kind=kind)
 
 
 @register(OPERATORS, "softmax", "_softmax")
 def _softmax(walk: Walk, a: Arguments, *, log: bool = False) -> Value:
-    x = value_of(a["self"])
-    if a["dim"] not in (1, -len(walk.shapes[x])):
-        raise Unsupported(f"over dimension {a['dim']}; only channels or features")
-    return walk.add("softmax", x, log=log)
+    return walk.like("softmax", features_at(walk, view_of(a["self"]), a["dim"]), log=log)
 
 
 @register(OPERATORS, "log_softmax", "_log_softmax")
@@ -124,7 +127,7 @@ def _add(walk: Walk, a: Arguments, sign: float = 1.0) -> Value:
         return _combine(walk, "add", left, right)
     if isinstance(left, Value):
         return _affine(walk, left, 1.0, _factor(right) * factor)
-    return _affine(walk, value_of(right), factor, left)
+    return _affine(walk, view_of(right), factor, left)
 
 
 @register(OPERATORS, "sub")
@@ -141,26 +144,79 @@ def _rsub(walk: Walk, a: Arguments) -> Value:
 def _mul(walk: Walk, a: Arguments) -> Value:
     left, right = a["self"], a["other"]
     if not isinstance(left, Value):
-        left, right = value_of(right), left
+        left, right = view_of(right), left
     if isinstance(right, Value):
+        spelled_out = _gelu_tanh_of(walk, left, right) or _gelu_tanh_of(walk, right, left)
+        if spelled_out is not None:
+            return walk.like("activation", spelled_out, kind="gelu_tanh")
         return _combine(walk, "multiply", left, right)
     return _affine(walk, left, right, 0.0)
+
+
+@register(OPERATORS, "pow")
+def _pow(walk: Walk, a: Arguments) -> Value:
+    x, exponent = view_of(a["self"]), a["exponent"]
+    if exponent not in (2, 3):
+        raise Unsupported(f"with the exponent {exponent}; only 2 and 3")
+    square = walk.like("multiply", x, x)
+    return square if exponent == 2 else walk.like("multiply", square, x)
+
+
+def _gelu_tanh_of(walk: Walk, half: Value, rest: Value) -> Value | None:
+    """`x`, if `half * rest` is 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as some models
+    spell out GELU."""
+    x = _scaled(walk, half, 0.5)
+    tangent = walk.operations.get(rest)
+    if x is None or tangent is None or _constants(tangent) != (1, 1):
+        return None
+    tanh = walk.operations.get(tangent.inputs[0])
+    if tanh is None or tanh.attributes.get("kind") != "tanh":
+        return None
+    inner = walk.operations.get(_scaled(walk, tanh.inputs[0], math.sqrt(2 / math.pi)) or "")
+    if inner is None or inner.kind != "add" or inner.inputs[0] != x:
+        return None
+    cube = walk.operations.get(_scaled(walk, inner.inputs[1], 0.044715) or "")
+    if cube is None or cube.kind != "multiply" or cube.inputs[1] != x:
+        return None
+    square = walk.operations.get(cube.inputs[0])
+    if square is None or square.kind != "multiply" or square.inputs != (x, x):
+        return None
+    return Value(x, half.axes)
+
+
+def _scaled(walk: Walk, y: str, factor: float) -> str | None:
+    """`x`, if `y` is `factor * x`."""
+    operation = walk.operations.get(y)
+    if operation is None or _constants(operation) is None:
+        return None
+    scale, shift = _constants(operation) or (0, 0)
+    return operation.inputs[0] if abs(scale - factor) < 1e-6 and shift == 0 else None
+
+
+def _constants(operation: Operation) -> tuple[float, float] | None:
+    """Scale and shift of an `affine` that has the same for all channels."""
+    if operation.kind != "affine":
+        return None
+    found = [np.unique(tensor) for tensor in scale_and_shift(operation)]
+    return (float(found[0][0]), float(found[1][0])) if max(map(len, found)) == 1 else None
 
 
 @register(OPERATORS, "div")
 def _div(walk: Walk, a: Arguments) -> Value:
     if a.get("rounding_mode") is not None or isinstance(a["other"], Value):
         raise Unsupported("other than by a constant, without rounding")
-    return _affine(walk, value_of(a["self"]), 1.0 / _factor(a["other"]), 0.0)
+    return _affine(walk, view_of(a["self"]), 1.0 / _factor(a["other"]), 0.0)
 
 
 @register(OPERATORS, "neg")
 def _neg(walk: Walk, a: Arguments) -> Value:
-    return _affine(walk, value_of(a["self"]), -1.0, 0.0)
+    return _affine(walk, view_of(a["self"]), -1.0, 0.0)
 
 
 def _combine(walk: Walk, kind: str, left: Value, right: Value) -> Value:
-    shape = walk.node_shape()
+    if walk.shapes[left] == walk.shapes[right] and left.axes == right.axes:
+        return walk.like(kind, left, right)
+    left, right, shape = value_of(left), value_of(right), walk.node_shape()
     if walk.shapes[left] != shape:
         left, right = right, left
     if walk.shapes[left] != shape or walk.shapes[right] not in (shape, (shape[0], 1, 1)):
@@ -169,26 +225,37 @@ def _combine(walk: Walk, kind: str, left: Value, right: Value) -> Value:
 
 
 def _affine(walk: Walk, x: Value, scale: Any, shift: Any) -> Value:
-    """`scale * x + shift`, each a number or a tensor with at most one value for each channel."""
-    shape = walk.shapes[x]
-    tensors = {"scale": _per_channel(scale, shape), "shift": _per_channel(shift, shape)}
-    return walk.add("affine", x, shape=shape, tensors=tensors)
+    """`scale * x + shift`, each a number or a tensor that does not make `x` larger; only `shift`
+    may differ between positions."""
+    factor, summand = _constant(walk, x, scale), _constant(walk, x, shift)
+    if not _is_uniform(factor):
+        raise Unsupported("with a factor that differs between positions")
+    tensors = {"scale": _per_channel(factor)}
+    if _is_uniform(summand):
+        return walk.like("affine", x, tensors={**tensors, "shift": _per_channel(summand)})
+    if bool((factor != 1).any()):
+        x = walk.like("affine", x, tensors=tensors)
+    return walk.like("add_plane", x, tensors={"plane": summand})
 
 
-def _per_channel(factor: Any, shape: Shape) -> Tensor:
-    tensor = _factor(factor)
-    if tensor.numel() == 1:
-        return tensor.reshape(1).expand(shape[0])
-    of_channels = (shape[0],) + (1,) * (len(shape) - 1)
-    sizes = tuple(tensor.shape)
-    while len(sizes) > len(of_channels) and sizes[0] == 1:
-        sizes = sizes[1:]
-    if sizes != of_channels:
+def _constant(walk: Walk, x: Value, constant: Any) -> Tensor:
+    """A constant in the shape of `x`."""
+    tensor, shape, axes = _factor(constant), walk.shapes[x], walk.axes(x)
+    try:
+        return arranged(tensor, axes, shape)
+    except RuntimeError:
         raise Unsupported(
-            f"with a constant of the shape {tuple(tensor.shape)} on values of the shape {shape}: "
-            "it must be one number, or one for each channel"
-        )
-    return tensor.reshape(-1)
+            f"with a constant of the shape {tuple(tensor.shape)} on values of the shape {shape}"
+        ) from None
+
+
+def _is_uniform(tensor: Tensor) -> bool:
+    """Whether each channel has one number."""
+    return bool((tensor.flatten(1) == tensor.flatten(1)[:, :1]).all()) if tensor.ndim > 1 else True
+
+
+def _per_channel(tensor: Tensor) -> Tensor:
+    return tensor.reshape(len(tensor), -1)[:, 0]
 
 
 def _factor(value: Any) -> Tensor:

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from prunus.deployment.axes import whole
+from prunus.deployment.operators.sequences import product
+from prunus.deployment.operators.views import as_sequence, without_axis
 from prunus.deployment.operators.walk import (
     COMPUTE,
     OPERATORS,
@@ -24,6 +27,7 @@ from prunus.deployment.operators.walk import (
     pair_of,
     register,
     value_of,
+    view_of,
 )
 
 if TYPE_CHECKING:
@@ -59,29 +63,20 @@ def _conv2d(walk: Walk, a: Arguments) -> Value:
 
 @register(OPERATORS, "linear")
 def _linear(walk: Walk, a: Arguments) -> Value:
-    return _product(walk, value_of(a["input"]), constant_of(a["weight"]), a["bias"])
+    return product(walk, view_of(a["input"]), constant_of(a["weight"]), a["bias"])
 
 
 @register(OPERATORS, "addmm")
 def _addmm(walk: Walk, a: Arguments) -> Value:
     if a["alpha"] != 1 or a["beta"] != 1:
         raise Unsupported("with factors alpha or beta")
-    return _product(walk, value_of(a["mat1"]), constant_of(a["mat2"]).T, a["self"])
+    return product(walk, view_of(a["mat1"]), constant_of(a["mat2"]).T, a["self"])
 
 
 @register(OPERATORS, "mm", "matmul")
 def _mm(walk: Walk, a: Arguments) -> Value:
     x, weight = a["self"], a.get("mat2", a.get("other"))
-    return _product(walk, value_of(x), constant_of(weight).T, None)
-
-
-def _product(walk: Walk, x: Value, weight: Tensor, bias: Any) -> Value:
-    if len(walk.shapes[x]) != 1 or weight.ndim != 2:
-        raise Unsupported(
-            "on more dimensions than (n, features); flatten them, or use a 1x1 convolution"
-        )
-    tensors = {"weight": weight, "bias": None if bias is None else constant_of(bias)}
-    return walk.add("linear", x, tensors=tensors)
+    return product(walk, view_of(x), constant_of(weight).T, None)
 
 
 @register(OPERATORS, "batch_norm", "_native_batch_norm_legit_no_training")
@@ -113,7 +108,9 @@ def _compute_conv(a: Attributes, t: Tensors, x: Any) -> Any:
 
 @register(COMPUTE, "linear")
 def _compute_linear(_: Attributes, t: Tensors, x: Any) -> Any:
-    return F.linear(x, t["weight"], t.get("bias"))
+    if x.ndim == 2:
+        return F.linear(x, t["weight"], t.get("bias"))
+    return F.linear(x.transpose(1, 2), t["weight"], t.get("bias")).transpose(1, 2)
 
 
 def to_layer(operation: Operation) -> tuple[nn.Module, list[int]]:
@@ -188,12 +185,23 @@ def _adaptive_avg_pool(walk: Walk, a: Arguments) -> Value:
 
 @register(OPERATORS, "mean")
 def _mean(walk: Walk, a: Arguments) -> Value:
-    x = value_of(a["self"])
-    if len(walk.shapes[x]) != 3 or sorted(d % 4 for d in a["dim"] or ()) != [2, 3]:
+    x, dims = view_of(a["self"]), list(a["dim"] or ())
+    if len(dims) == 1:
+        return _mean_of_positions(walk, as_sequence(walk, x), dims[0], a["keepdim"])
+    x = value_of(x)
+    if len(walk.shapes[x]) != 3 or sorted(d % 4 for d in dims) != [2, 3]:
         raise Unsupported(f"over the dimensions {a['dim']}; only over height and width")
     channels = walk.shapes[x][0]
     pooled = walk.add("adaptive_avg_pool", x, shape=(channels, 1, 1), size=[1, 1])
     return pooled if a["keepdim"] else walk.add("flatten", pooled)
+
+
+def _mean_of_positions(walk: Walk, x: Value, dim: int, keepdim: bool) -> Value:
+    axes, shape = walk.axes(x), walk.shapes[x]
+    if len(shape) != 2 or axes[dim] != whole(1, shape[1]):
+        raise Unsupported(f"over dimension {dim}; only over all positions")
+    mean = walk.add("mean", x, shape=shape[:1])
+    return walk.view(mean, without_axis(axes, dim, keepdim))
 
 
 @register(COMPUTE, "max_pool")

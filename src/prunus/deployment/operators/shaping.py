@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from prunus.deployment.axes import BATCH, count
+from prunus.deployment.operators.views import part_of, reviewed
 from prunus.deployment.operators.walk import (
     COMPUTE,
     OPERATORS,
@@ -19,6 +21,7 @@ from prunus.deployment.operators.walk import (
     Value,
     register,
     value_of,
+    view_of,
 )
 from prunus_runtime.ops import kind_of
 from prunus_runtime.ops.layers import PIXELWISE
@@ -29,15 +32,17 @@ if TYPE_CHECKING:
 
 @register(OPERATORS, "flatten", "view", "_unsafe_view", "reshape", "squeeze", "unsqueeze")
 def _reshape(walk: Walk, a: Arguments) -> Value:
-    x, shape = value_of(a["self"]), walk.node_shape()
-    before = walk.shapes[x]
-    if shape == before:
-        return x
-    if shape == (math.prod(before),):
-        return walk.add("flatten", x)
-    if len(before) == 1 and shape == (before[0], 1, 1):
-        return _unflatten(walk, x)
-    raise Unsupported(f"from {before} to {shape}; it may only flatten")
+    x = view_of(a["self"])
+    if x.axes is None and walk.node_sizes()[0] == (True, 1):
+        before, (_, *sizes) = walk.shapes[x], walk.node_sizes()
+        shape = tuple(size.number for size in sizes)
+        if shape == before:
+            return x
+        if shape == (math.prod(before),):
+            return walk.add("flatten", x)
+        if len(before) == 1 and shape == (before[0], 1, 1):
+            return _unflatten(walk, x)
+    return reviewed(walk, x)
 
 
 def _unflatten(walk: Walk, x: Value) -> Value:
@@ -64,10 +69,8 @@ def _unflatten(walk: Walk, x: Value) -> Value:
 
 
 @register(OPERATORS, "dropout", "clone", "contiguous", "alias", "detach")
-def _same(walk: Walk, a: Arguments) -> Value:
-    x = value_of(a["self"] if "self" in a else a["input"])
-    walk.node_shape()
-    return x
+def _same(_: Walk, a: Arguments) -> Value:
+    return view_of(a["self"] if "self" in a else a["input"])
 
 
 @register(OPERATORS, "cat", "concat")
@@ -91,29 +94,18 @@ def _pad(walk: Walk, a: Arguments) -> Value:
 
 @register(OPERATORS, "slice")
 def _slice(walk: Walk, a: Arguments) -> Value:
-    x, dim = value_of(a["self"]), a["dim"]
-    if walk.node_shape() == walk.shapes[x]:
+    x, dim, part = view_of(a["self"]), a["dim"], slice(a["start"], a["end"], a["step"])
+    axis = walk.axes(x)[dim]
+    size = count(axis)
+    if BATCH in axis or part.indices(size) == (0, size, 1):
         return x
-    return _sliced(walk, x, dim, slice(a["start"], a["end"], a["step"]))
-
-
-def _sliced(walk: Walk, x: Value, dim: int, part: slice) -> Value:
-    shape = walk.shapes[x]
-    axis = dim % (1 + len(shape)) - 1
-    start, stop, step = part.indices(shape[axis])
-    if axis < 0 or len(shape) != 3 or start >= stop:
-        raise Unsupported("on anything but channels, height and width, or for nothing at all")
-    bounds = [[0, size, 1] for size in shape]
-    bounds[axis] = [start, stop, step]
-    starts, stops, steps = (list(bound) for bound in zip(*bounds, strict=True))
-    sizes = [len(range(*bound)) for bound in bounds]
-    return walk.add("slice", x, shape=sizes, start=starts, stop=stops, step=steps)
+    return part_of(walk, x, dim, part)
 
 
 @register(OPERATORS, "split", "split_with_sizes", "chunk")
 def _split(walk: Walk, a: Arguments) -> list[Value]:
-    x, dim = value_of(a["self"]), a["dim"]
-    total = walk.shapes[x][dim % (1 + len(walk.shapes[x])) - 1]
+    x, dim = view_of(a["self"]), a["dim"]
+    total = count(walk.axes(x)[dim])
     sizes: Any = a.get("split_size", a.get("split_sizes"))
     if "chunks" in a:
         sizes = -(-total // a["chunks"])
@@ -121,7 +113,7 @@ def _split(walk: Walk, a: Arguments) -> list[Value]:
         sizes = [min(sizes, total - start) for start in range(0, total, sizes)]
     ends = torch.tensor(sizes).cumsum(0).tolist()
     return [
-        _sliced(walk, x, dim, slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)
+        part_of(walk, x, dim, slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)
     ]
 
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch.nn.functional as F
 from torch import Tensor
 
+from prunus.deployment.axes import Axes
+
 Arguments = dict[str, Any]
 Attributes = Mapping[str, Any]
 Tensors = Mapping[str, Any]
@@ -30,19 +32,38 @@ def register(table: dict[str, Any], *names: str) -> Callable[[Function], Functio
 
 
 class Value(str):
-    """The name of a value that depends on the network's input."""
+    """The name of a value that depends on the network's input.
 
-    __slots__ = ()
+    `axes` says how PyTorch's tensor reads it; None stands for the standard, (batch, channels,
+    ...positions).
+    """
+
+    __slots__ = ("axes",)
+    axes: Axes | None
+
+    def __new__(cls, name: str = "", axes: Axes | None = None) -> Value:
+        value = super().__new__(cls, name)
+        value.axes = axes
+        return value
 
 
 class Unsupported(Exception):  # noqa: N818 (its text continues a sentence)
     """A known operator, used in a way that is not supported."""
 
 
-def value_of(x: Any) -> Value:
+def view_of(x: Any) -> Value:
+    """An operand that depends on the input, in any order of dimensions."""
     if not isinstance(x, Value):
         raise Unsupported("where its first operand is a constant")
     return x
+
+
+def value_of(x: Any) -> Value:
+    """An operand that depends on the input, as (batch, channels, ...positions)."""
+    value = view_of(x)
+    if value.axes is not None:
+        raise Unsupported("where dimensions were reordered before")
+    return value
 
 
 def constant_of(x: Any) -> Tensor:

@@ -1,0 +1,76 @@
+"""Encoders and decoders of the library `transformers`, deployed without fallback."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import prunus
+from prunus_runtime import load
+from support.deployable import randomised
+from support.native_paths import ISAS
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(not ISAS, reason="the native core is not compiled")
+
+
+class Picked(nn.Module):
+    """One output of a model that has several."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return getattr(self.model(input_ids=tokens), self.name)
+
+
+def bert(output: str) -> nn.Module:
+    config = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=30,
+    )
+    return Picked(transformers.BertModel(config), output)
+
+
+def gpt2() -> nn.Module:
+    config = transformers.GPT2Config(
+        vocab_size=50,
+        n_embd=24,
+        n_layer=2,
+        n_head=4,
+        n_positions=30,
+        use_cache=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return Picked(transformers.GPT2LMHeadModel(config), "logits")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: bert("last_hidden_state"), lambda: bert("pooler_output"), gpt2],
+    ids=["bert", "bert pooled", "gpt2"],
+)
+@torch.no_grad()
+def test_they_run_natively_at_any_length(make, tmp_path) -> None:
+    torch.manual_seed(0)
+    model = randomised(make(), 0.3).eval()
+    tokens = torch.randint(0, 50, (17, 20))
+    deployed = prunus.deploy(model, None, tokens)
+    assert not deployed.fallback
+    kinds = [operation.kind for operation in deployed.graph.operations]
+    assert kinds.count("attention") == 2 and "multiply" not in kinds  # GELU, however it is spelled
+    network = load(deployed.save(tmp_path / "model.prunus"))
+    for count, length in ((1, 20), (17, 20), (3, 7), (2, 1)):
+        x = tokens[:count, :length]
+        expected = model(x).numpy()
+        found = network(x.numpy())
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
