@@ -386,15 +386,22 @@ inline Vector clamp(Vector v, float low, float high) { return at_most(at_least(v
 inline Vector sigmoid(Vector v) { return splat(1.0f) / (splat(1.0f) + exponential(-v)); }
 inline Vector hyperbolic_tangent(Vector v) { return splat(2.0f) * sigmoid(v + v) - splat(1.0f); }
 
-// Within 1.5e-7 everywhere (Abramowitz and Stegun, formula 7.1.26).
+template <int COUNT>
+inline Vector polynomial(Vector v, const float (&factors)[COUNT]) {
+  Vector sum = splat(factors[0]);
+#pragma GCC unroll 8
+  for (int i = 1; i < COUNT; ++i) sum = sum * v + splat(factors[i]);
+  return sum;
+}
+
+// A quotient of polynomials, within 5e-7 everywhere: faster than with an exponential.
 inline Vector error_function(Vector v) {
-  const Vector size = v < Vector{} ? -v : v, t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * size);
-  const float terms[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
-  Vector series = splat(1.061405429f);
-#pragma GCC unroll 4
-  for (float term : terms) series = series * t + splat(term);
-  const Vector y = splat(1.0f) - series * t * exponential(-v * v);
-  return v < Vector{} ? -y : y;
+  const Vector x = clamp(v, -4, 4), square = x * x;
+  const Vector above = polynomial(square, {-2.72614225e-10f, 2.77068142e-08f, -2.10102402e-06f, -5.69250639e-05f,
+                                           -7.34990630e-04f, -2.95459981e-03f, -1.60960333e-02f});
+  const Vector below = polynomial(square, {-1.45660718e-05f, -2.13374055e-04f, -1.68282697e-03f, -7.37332917e-03f,
+                                           -1.42647391e-02f});
+  return x * above / below;
 }
 
 void activation(const Instruction& op, const Chunk& chunk, int64_t item) {
