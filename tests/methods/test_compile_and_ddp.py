@@ -1,21 +1,18 @@
 """Gated models under torch.compile, autocast, channels-last and distributed data parallel."""
 
 import copy
-import tempfile
-import time
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from test_methods import METHODS
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
 
 import prunus
 from support.models import ConvNet, images, seeded
-from support.processes import SECONDS
+from support.processes import SECONDS, found_by_two
 
 x = images(4, 2, 6, 6)()
 
@@ -190,16 +187,7 @@ def worker(rank, folder):
 
 
 def test_two_processes_find_the_same_masks():
-    with tempfile.TemporaryDirectory() as folder:
-        context = mp.spawn(worker, (folder,), nprocs=2, join=False, daemon=True)
-        deadline = time.monotonic() + SECONDS
-        try:
-            while not context.join(timeout=1):
-                assert time.monotonic() < deadline, "the processes wait for each other"
-        finally:
-            for process in context.processes:
-                process.kill()
-        one, two = (torch.load(f"{folder}/{rank}.pt") for rank in range(2))
+    one, two = found_by_two(worker)
     for ours, theirs in zip(one[0], two[0], strict=True):
         first, second = prunus.Mask(ours), prunus.Mask(theirs)
         assert first == second

@@ -1,18 +1,15 @@
 """Continuous Sparsification of a model that two processes share out (`fully_shard`)."""
 
-import tempfile
-import time
 import warnings
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import prunus
-from support.processes import SECONDS
+from support.processes import SECONDS, found_by_two
 
 x = torch.randn(8, 4, 8, generator=torch.Generator().manual_seed(1))
 
@@ -108,16 +105,7 @@ def close(ours, theirs):
 
 
 def test_two_processes_find_what_one_finds():
-    with tempfile.TemporaryDirectory() as folder:
-        context = mp.spawn(worker, (folder,), nprocs=2, join=False, daemon=True)
-        deadline = time.monotonic() + SECONDS
-        try:
-            while not context.join(timeout=1):
-                assert time.monotonic() < deadline, "the processes wait for each other"
-        finally:
-            for process in context.processes:
-                process.kill()
-        ranks = [torch.load(f"{folder}/{rank}.pt") for rank in range(2)]
+    ranks = found_by_two(worker)
     with warnings.catch_warnings():  # so short a search leaves gates in transition
         warnings.simplefilter("ignore", prunus.PrunusWarning)
         expected = {name: search(False, **settings)[0] for name, settings in SETTINGS.items()}

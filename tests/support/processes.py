@@ -4,10 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
 
 import prunus
 
@@ -60,3 +65,17 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) 
         assert process.poll() is None, process.communicate(timeout=SECONDS)
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def found_by_two(worker: Callable[[int, str], None]) -> list[Any]:
+    """What `worker(rank, folder)` saves as `folder/RANK.pt`, in each of two processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = mp.spawn(worker, (folder,), nprocs=2, join=False, daemon=True)
+        deadline = time.monotonic() + SECONDS
+        try:
+            while not context.join(timeout=1):
+                assert time.monotonic() < deadline, "the processes wait for each other"
+        finally:
+            for process in context.processes:
+                process.kill()
+        return [torch.load(f"{folder}/{rank}.pt") for rank in range(2)]
