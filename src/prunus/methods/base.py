@@ -44,6 +44,7 @@ class Method(Loop[G]):
         self.model = model
         self.life = LifeCycle()
         self._following = None
+        self._withheld = []
         self.selection = choose(model, self.select)
         if not isinstance(self.select, str):
             self.select = [candidate.name for candidate in self.selection]

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -25,6 +25,7 @@ class Loop(Hooks[G]):
     selection: Selection = field(init=False)
     _rewind_weights: Mapping[str, Tensor] | None = field(init=False)
     _following: RemovableHandle | None = field(init=False)
+    _withheld: list[tuple[nn.Parameter, Tensor | None]] = field(init=False)
     _in_hook = False
 
     def param_groups(
@@ -72,9 +73,24 @@ class Loop(Hooks[G]):
                 else:
                     parameter.grad += gradient
 
+    def withhold(self) -> None:
+        """Hide from the optimiser, until `step`, the gradients of what `step` itself moves.
+
+        For an optimiser that holds all parameters of the model, because others made it, and not
+        those of `param_groups` alone. Call it after the last backward pass.
+        """
+        handed = {id(p) for group in self.param_groups(lr=1.0) for p in group["params"]}
+        own = [p for gate in self.gates.values() for p in gate.parameters()]
+        self._withheld = [(p, p.grad) for p in own if id(p) not in handed]
+        for parameter, _ in self._withheld:
+            parameter.grad = None
+
     def step(self) -> None:
         """Tell the method that the optimiser made a step. Does nothing once hardened."""
         self._check_attached()
+        withheld, self._withheld = self._withheld, []
+        for parameter, gradient in withheld:
+            parameter.grad = gradient
         if self.hardened:
             return
         if self._follows and not self._in_hook:
@@ -88,6 +104,20 @@ class Loop(Hooks[G]):
         if self.round == 1 and self.t == self.rewind_step:
             self._rewind_weights = self._snapshot()
         self.on_step()
+
+    def set_steps(self, steps: int) -> None:
+        """Set `T` anew before the first step: some loops know it only when they begin."""
+        self._check_attached()
+        begun = self.round > 1 or self.t > 0
+        check(
+            not begun or steps == self.steps,
+            f"steps={steps}: the search has begun, with steps={self.steps}",
+        )
+        k = self.rewind_step or 0
+        check(k <= steps, f"rewind_step={k} is not among the {steps} steps of a round")
+        self.steps = steps
+        self.prepare()
+        self.load_state_dict(self.state_dict())  # what a method derives from `T` as it attaches
 
     def follow(self, optimizer: Optimizer) -> RemovableHandle:
         """From now on, call `step` after each step of `optimizer`: the loop need not.
