@@ -16,6 +16,9 @@ from prunus.tickets.ticket import Ticket
 TICKET = "ticket.safetensors"
 """What the ticket is called beside a model."""
 
+_UNKNOWN = 10**9
+"""Steps, until training begins and the trainer knows how many there are."""
+
 
 class Guest:
     """Attaches a method or takes an attached one; then a callback tells it what happens."""
@@ -40,13 +43,12 @@ class Guest:
     def attach(self, model: nn.Module) -> None:
         """Put gates on the model, before it is loaded, wrapped, or given to an optimiser."""
         if self.method is None:
-            # How many steps there are is not known before training begins.
-            self.method = self._class(model, **{"steps": 1, **self._settings})
+            self.method = self._class(model, **{"steps": _UNKNOWN, **self._settings})
 
     def begin(
         self,
         model: nn.Module,
-        steps: int,
+        steps: int | float,
         optimizer: Optimizer,
         saved: Mapping[str, Any] | None = None,
     ) -> None:
@@ -56,6 +58,10 @@ class Guest:
             any(module is method.model for module in model.modules()),
             "the model that is trained is not the one that was sparsified: was it made again "
             "(model_init)? Give the trainer the model itself",
+        )
+        check(
+            isinstance(steps, int) and steps > 0,
+            f"steps={steps}: the trainer does not know how many it makes; set its max_steps",
         )
         if self._settings and "steps" not in self._settings:
             method.set_steps(steps)
@@ -67,13 +73,15 @@ class Guest:
         if saved is not None:
             method.load_state_dict(saved)
         _check_groups(method, optimizer)
-        method.hard_in_eval = True
+        method.hard_in_eval = method.t > 0  # before the first step there is no mask to evaluate
         method.follow(optimizer)
 
     def before_step(self) -> None:
         """All gradients of a step are there, and the optimiser has not used them."""
-        self.present.regularize()
-        self.present.withhold()
+        method = self.present
+        method.regularize()
+        method.withhold()
+        method.hard_in_eval = True
 
     def metrics(self) -> dict[str, float]:
         """What belongs into logs."""

@@ -43,7 +43,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         if isinstance(method, type):
             settings = {"select": "linear", "rewind_step": None, **settings}
         self.guest = Guest(method, settings)
-        self._checkpoint = Path()
+        self._checkpoint: Path | None = None
 
     def on_init_end(
         self, args: TrainingArguments, _state: TrainerState, _: TrainerControl, **kwargs: Any
@@ -87,7 +87,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         if self.guest.method is None:
             return {"args": {}, "attributes": {}}
         plain, tensors = _split(self.guest.method.state_dict())
-        if tensors and self._checkpoint.is_dir():
+        if tensors and self._checkpoint is not None and self._checkpoint.is_dir():
             data = safetensors.torch.save(tensors)
             write_atomically(self._checkpoint / TENSORS, data)
             plain["sha256"] = hashlib.sha256(data).hexdigest()
