@@ -13,9 +13,6 @@ from prunus.methods import Method
 from prunus.methods.settings import check
 from prunus.tickets.ticket import Ticket
 
-TICKET = "ticket.safetensors"
-"""What the ticket is called beside a model."""
-
 _UNKNOWN = 10**9
 """Steps, until training begins and the trainer knows how many there are."""
 

@@ -12,9 +12,10 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
-from prunus.integrations.guest import TICKET, Guest
+from prunus.integrations.guest import Guest
 from prunus.methods import Method
 from prunus.methods.cs import ContinuousSparsification
+from prunus.tickets.hub import TICKET
 
 CHECKPOINT = "sparse.ckpt"
 

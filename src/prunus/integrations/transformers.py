@@ -18,7 +18,7 @@ from transformers.trainer_callback import ExportableState
 
 from prunus.errors import AttachError
 from prunus.files import read_file, write_atomically
-from prunus.integrations.guest import TICKET, Guest
+from prunus.integrations.guest import Guest
 from prunus.methods import Method
 from prunus.methods.cs import ContinuousSparsification
 from prunus.methods.settings import check
@@ -101,7 +101,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             for part in (kwargs["model"], kwargs.get("processing_class")):
                 if part is not None:
                     part.save_pretrained(folder)
-            ticket.save(folder / TICKET)
+            ticket.push_to_hub(folder)  # writes ticket and card, and sends nothing
 
     def _saved(self, args: TrainingArguments, state: TrainerState) -> dict[str, Any]:
         """The state of the method at the checkpoint that training goes on from."""
