@@ -423,3 +423,36 @@ def test_hard_in_eval_when_compiled():
         hard, expected = compiled(x), cs.model(x)
     torch.testing.assert_close(hard, expected)
     assert not torch.allclose(soft, hard)
+
+
+# Loops that know little
+
+
+def test_steps_may_be_set_when_a_loop_begins():
+    known, late = attach("rigl", every=None), attach("rigl", steps=10**9, every=None)
+    late.set_steps(6)
+    for method in (known, late):
+        train(method, adam(method), 6, by_hand=True)
+    assert_same(known, late)
+    assert known.settings == late.settings
+    with pytest.raises(prunus.SettingError, match=r"steps=7: the search has begun, with steps=6"):
+        late.set_steps(7)
+    with pytest.raises(prunus.SettingError, match=r"rewind_step=2 is not among the 1 steps"):
+        attach("cs").set_steps(1)
+
+
+@pytest.mark.parametrize("name", ["cs with a budget", "iss"])
+def test_an_optimiser_of_all_parameters_leaves_withheld_ones_alone(name):
+    told, withholding = attach(name), attach(name)
+    train(told, adam(told), 6, by_hand=True)
+    optimizer = torch.optim.AdamW(withholding.model.parameters(), 0.01, weight_decay=0.1)
+    torch.manual_seed(9)
+    for _ in range(6):
+        (withholding.model(x).square().mean() + withholding.penalty()).backward()
+        withholding.withhold()
+        optimizer.step()
+        withholding.step()
+        withholding.model.zero_grad()
+    assert_same(told, withholding)
+    learned = {p for gate in withholding.gates.values() for p in gate.parameters()}
+    assert not learned & set(optimizer.state)

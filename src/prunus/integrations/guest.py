@@ -61,7 +61,7 @@ class Guest:
             f"steps={steps}: the trainer does not know how many it makes; set its max_steps",
         )
         if self._settings and "steps" not in self._settings:
-            method.set_steps(steps)
+            method.set_steps(int(steps))
         check(
             method.hardened or method.steps <= steps,
             f"steps={method.steps} are more than the {steps} steps of this training, at whose end "

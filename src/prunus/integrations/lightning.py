@@ -38,7 +38,7 @@ class SparsifyCallback(Callback):
         self.guest = Guest(method, settings)
         self._saved: dict[str, Any] | None = None
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":  # before a checkpoint is loaded and optimisers are configured
             self.guest.attach(pl_module)
 
@@ -53,7 +53,8 @@ class SparsifyCallback(Callback):
             self.guest.before_step()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if trainer.global_step % trainer.log_every_n_steps == 0:
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.global_step % every == 0:
             pl_module.log_dict(self.guest.metrics())
 
     def state_dict(self) -> dict[str, Any]:

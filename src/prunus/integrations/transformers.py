@@ -27,7 +27,7 @@ TENSORS = "prunus.safetensors"
 """In a checkpoint: what the method remembers that does not fit into `trainer_state.json`."""
 
 
-class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
+class SparsifyCallback(TrainerCallback, ExportableState):
     """Search for a subnetwork while the Trainer trains; all evaluation is on the binary mask.
 
     Give it a method that is attached to the model, or the class of one with its settings: by
@@ -46,7 +46,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         self._checkpoint: Path | None = None
 
     def on_init_end(
-        self, args: TrainingArguments, _state: TrainerState, _: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         check(
             not args.load_best_model_at_end,
@@ -61,7 +61,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         self.guest.attach(kwargs["model"])
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         optimizer = kwargs["optimizer"]
         optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate's is a wrapper
@@ -71,11 +71,13 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self.guest.before_step()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self._checkpoint = _folder(args, state)
 
     def on_log(
-        self, _args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.guest.method is not None:
             metrics = self.guest.metrics()
@@ -90,13 +92,13 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         if tensors and self._checkpoint is not None and self._checkpoint.is_dir():
             data = safetensors.torch.save(tensors)
             write_atomically(self._checkpoint / TENSORS, data)
-            plain["sha256"] = hashlib.sha256(data).hexdigest()
+            plain["tensors"] = {"sha256": hashlib.sha256(data).hexdigest(), "names": list(tensors)}
         return {"args": {}, "attributes": plain}
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        ticket, folder = self.guest.end(), Path(args.output_dir)
+        ticket, folder = self.guest.end(), Path(str(args.output_dir))
         if state.is_world_process_zero:
             for part in (kwargs["model"], kwargs.get("processing_class")):
                 if part is not None:
@@ -105,33 +107,36 @@ class SparsifyCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
 
     def _saved(self, args: TrainingArguments, state: TrainerState) -> dict[str, Any]:
         """The state of the method at the checkpoint that training goes on from."""
-        content = state.stateful_callbacks.get(type(self).__name__, {}).get("attributes")
+        callbacks: Any = state.stateful_callbacks  # as read from trainer_state.json
+        content = callbacks.get(type(self).__name__, {}).get("attributes")
         file = _folder(args, state) / TENSORS
         if not content:
             raise AttachError(f"{file.parent} is a checkpoint of a training that did not sparsify")
-        if (sha256 := content.pop("sha256", None)) is None:
+        if (tensors := content.pop("tensors", None)) is None:
             return dict(content)
         data = read_file(file) if file.is_file() else b""
-        if hashlib.sha256(data).hexdigest() != sha256:
+        if hashlib.sha256(data).hexdigest() != tensors["sha256"]:
             raise AttachError(
                 f"{file} is missing, or not of this training: put the checkpoint back"
             )
-        return _joined(content, safetensors.torch.load(data))
+        loaded = safetensors.torch.load(data)
+        return _joined(content, {name: loaded[name] for name in tensors["names"]})
 
 
 def _folder(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+    return Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
 
 
 def _split(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The state of a method as plain data, and its tensors by `field/name`."""
-    fields = {
-        key
-        for key, value in state.items()
-        if isinstance(value, Mapping) and any(isinstance(item, Tensor) for item in value.values())
-    }
-    tensors = {f"{key}/{name}": t for key in fields for name, t in state[key].items()}
-    return {key: value for key, value in state.items() if key not in fields}, tensors
+    plain, tensors = {}, {}
+    for field, value in state.items():
+        items = value if isinstance(value, Mapping) else {}
+        if any(isinstance(item, Tensor) for item in items.values()):
+            tensors.update({f"{field}/{name}": item for name, item in items.items()})
+        else:
+            plain[field] = value
+    return plain, tensors
 
 
 def _joined(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -63,6 +63,20 @@ class Method(Loop[G]):
 
     # What happens to a round
 
+    def set_steps(self, steps: int) -> None:
+        """Set `T` anew before the first step: some loops know it only when they begin."""
+        self._check_attached()
+        begun = self.round > 1 or self.t > 0
+        check(
+            not begun or steps == self.steps,
+            f"steps={steps}: the search has begun, with steps={self.steps}",
+        )
+        k = self.rewind_step or 0
+        check(k <= steps, f"rewind_step={k} is not among the {steps} steps of a round")
+        self.steps = steps
+        self.prepare()
+        self.load_state_dict(self.state_dict())  # what a method derives from `T` as it attaches
+
     def commit(self, evaluate: Evaluate | None = None) -> Mask:
         """Decide the mask that this round found; it holds until the next `step`.
 

@@ -41,10 +41,10 @@ def push(
         return str(folder)
     api, name = _hub().HfApi(token=token), os.fspath(repo_id)
     url = str(api.create_repo(name, private=private, exist_ok=True))
-    with TemporaryDirectory() as folder:
-        _write(ticket, card, Path(folder), keep_card=api.file_exists(name, CARD))
+    with TemporaryDirectory() as place:
+        _write(ticket, card, Path(place), keep_card=api.file_exists(name, CARD))
         message = f"A ticket of density {percent(ticket.mask.density)}"
-        api.upload_folder(repo_id=name, folder_path=folder, commit_message=message)
+        api.upload_folder(repo_id=name, folder_path=place, commit_message=message)
     return url
 
 
