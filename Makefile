@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
-EXTRAS := demo dev docs
+EXTRAS := demo dev dist docs
 
-.PHONY: demo test lint browser fuzz bench docs lock sbom clean
+.PHONY: demo test lint browser fuzz bench docs dist dist-test lock sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/prunus demo
@@ -37,6 +37,21 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
+# What is uploaded to a package index: of `prunus` and of `prunus-runtime` a source distribution and a
+# wheel, on Linux one that runs wherever its glibc is as new as this machine's.
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist runtime
+	case $$(uname) in Linux) cd dist && PATH=$(abspath $(BIN)):$$PATH && \
+	  auditwheel repair --wheel-dir . *-linux_*.whl && rm -- *-linux_*.whl;; esac
+	$(BIN)/twine check --strict dist/*
+
+# In a clean environment and outside of the clone: what is in dist/ is installed by name, and does what
+# README says.
+dist-test: dist
+	$(PYTHON) tools/try_distributions.py
+
 # After a change of dependencies or of constraints.txt. Resolved as for macOS, where torch brings no
 # packages of CUDA; hashes are those of the files for all systems. The locks have no torch: on our
 # machines its small CPU wheel is a local file.
@@ -45,7 +60,8 @@ lock: $(VENV)/.dev
 	for extra in $(EXTRAS); do \
 	  printf 'hatchling\neditables\n' | MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile \
 	    pyproject.toml - --extra $$extra -c constraints.txt --python-version 3.11 \
-	    --python-platform macos --generate-hashes --no-emit-package torch --no-annotate --quiet \
+	    --python-platform macos --generate-hashes --no-emit-package torch \
+	    --no-emit-package prunus-runtime --no-annotate --quiet \
 	    --custom-compile-command 'make lock' --output-file locks/$$extra.txt || exit 1; \
 	done
 
@@ -58,13 +74,13 @@ sbom: $(VENV)/.dev
 	$(BIN)/python tools/licences.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-sbom sbom.json site
+	rm -rf $(VENV) $(VENV)-sbom sbom.json site dist
 
 # One stamp for each extra that is installed; it is installed again when its lock or the native code
 # changes. Every package but torch has to have one of the hashes of the lock.
-$(VENV)/.%: locks/%.txt pyproject.toml $(wildcard src/prunus_runtime/native/*)
+$(VENV)/.%: locks/%.txt pyproject.toml runtime/pyproject.toml $(wildcard src/prunus_runtime/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps -c constraints.txt torch
 	$(PIP) --no-deps --require-hashes -r $<
-	$(PIP) --no-deps --no-build-isolation -e .
+	$(PIP) --no-deps --no-build-isolation -e runtime -e .
 	touch $@

@@ -1,43 +1,31 @@
-"""The build hook: compiles the runtime's native core into the package, where there is a compiler.
-
-`python hatch_build.py` compiles it in place, for a source checkout on PYTHONPATH.
-"""
+"""The metadata hook: README as a package index shows it, where relative links lead nowhere."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-def _compile() -> ModuleType:
-    """`prunus_runtime.compile`, without the package around it: its dependencies are not here."""
-    path = Path(__file__).parent / "src/prunus_runtime/compile.py"
-    spec = importlib.util.spec_from_file_location("prunus_runtime_compile", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+LINK = re.compile(r"(!?)(\[[^\]]*\])\((?![a-z]+:|#)([^)\s]+)\)")
+"""A relative link or picture: whether it is a picture, its text, its place."""
 
 
-if __name__ == "__main__":
-    print(f"compiled {_compile().compile_native()}")
-else:
-    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+class Readme(MetadataHookInterface):
+    """Links and pictures lead to the repository, as it was for this version."""
 
-    class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-        """Adds the library to the wheel, and the platform to its tag."""
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text()
+        content = absolute(text, metadata["urls"]["Repository"], f"v{metadata['version']}")
+        metadata["readme"] = {"content-type": "text/markdown", "text": content}
 
-        def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-            module = _compile()
-            try:
-                library = module.compile_native()
-            except module.CompilationError as error:
-                note = "the sparse runtime's native core was not compiled, numpy will stand in:"
-                print(note, error, file=sys.stderr)
-                return
-            build_data["artifacts"].append(f"src/prunus_runtime/{library.name}")
-            build_data["pure_python"] = False
-            build_data["tag"] = module.platform_tag()
+
+def absolute(text: str, repository: str, tag: str) -> str:
+    """Markdown whose relative links and pictures are those of the repository at a tag."""
+
+    def leading_there(link: re.Match[str]) -> str:
+        picture, words, place = link.groups()
+        return f"{picture}{words}({repository}/{'raw' if picture else 'blob'}/{tag}/{place})"
+
+    return LINK.sub(leading_there, text)

@@ -14,6 +14,7 @@ from prunus import ContinuousSparsification
 from prunus.masks import Mask
 from prunus.methods import Evaluate
 from prunus.methods.common.budget import cut_scores
+from prunus.methods.common.competition import Budget
 from prunus.methods.common.families import total
 from prunus.methods.common.schedules import cubic
 from prunus.methods.settings import check, setting
@@ -30,7 +31,9 @@ class _Pressed(ContinuousSparsification):
     def prepare(self) -> None:
         super().prepare()
         check(len(self.targets) == 1, f"target_density={self.target_density}: give one density")
-        (self.wanted,) = self.targets
+        (target,) = self.targets
+        assert target.density is not None
+        self.wanted = target.density
         self.targets = []
 
     def soft_density(self) -> Tensor:
@@ -40,7 +43,7 @@ class _Pressed(ContinuousSparsification):
 
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
         self.free_density = self.mask().density
-        cut_scores(list(self.gates.values()), self.wanted)
+        cut_scores(list(self.gates.values()), Budget(self.wanted))
         return super().on_commit(evaluate)
 
 

@@ -3,7 +3,8 @@
     python experiments/score_rules.py --task cifar16 --optimiser adamw --rule method --steps 7020
 
 A run is added to `results/score-rates.json`. `--rule` is `method` or `optimiser`, the two that CS
-has; `geometric`, the rules that were tried on the way (see `Geometric`); or the rival `gmp`.
+has (the latter with its own rate, or with `--score-lr`); `geometric`, the rules that were tried on
+the way (see `Geometric`); `decided`, one that was tried afterwards; or the rival `gmp`.
 """
 
 from __future__ import annotations
@@ -13,33 +14,45 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from module_names import module_names
 from torch import Tensor, nn
 
 from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
 from prunus.files import write_atomically
 from prunus.gates import hard
 from prunus.methods.common.budget import move_scores, shift_scores, spread
-from prunus.methods.common.schedules import cosine, cubic
+from prunus.methods.common.competition import EVERYTHING
+from prunus.methods.common.schedules import cosine
 from prunus.methods.settings import setting
 from prunus.randomness import seed_everything
 from prunus.tasks import Task, load_task
 from prunus.tasks.data import DataOptions, LoaderOptions
 
 RESULTS = Path(__file__).parents[1] / "results" / "score-rates.json"
-TASKS: dict[str, tuple[str, DataOptions, int]] = {
+TASKS: dict[str, tuple[str | Callable[[], Task], DataOptions, int]] = {
     "cifar16": ("cifar10/resnet20", DataOptions(image_size=16), 128),
     "cifar8": ("cifar10/resnet20", DataOptions(image_size=8), 128),
     "digits": ("digits/digits_convnet", DataOptions(), 25),
     "char": ("text/gpt-char", DataOptions(), 32),
+    "vit": ("digits/vit", DataOptions(), 25),
+    "encoder": (module_names, DataOptions(), 32),
 }
 """By name: the task, its data, and the size of a batch."""
 RATES = {
-    "sgd": {"cifar16": 0.2, "cifar8": 0.2, "digits": 0.1, "char": 0.2},
-    "adamw": {"cifar16": 3e-3, "cifar8": 3e-3, "digits": 1e-3, "char": 3e-3},
+    "sgd": {"cifar16": 0.2, "cifar8": 0.2, "digits": 0.1, "char": 0.2, "vit": 0.1, "encoder": 0.1},
+    "adamw": {
+        "cifar16": 3e-3,
+        "cifar8": 3e-3,
+        "digits": 1e-3,
+        "char": 3e-3,
+        "vit": 1e-3,
+        "encoder": 1e-3,
+    },
     "muon": dict.fromkeys(TASKS, 0.02),
 }
 
@@ -60,11 +73,30 @@ class Geometric(ContinuousSparsification):
         gates, p = list(self.gates.values()), self.t / self.steps
         move_scores(gates, cosine(self.tilt**p, p) if self.falls else self.tilt**p)
         if self.t & (self.t - 1) == 0 or self.t % max(1, self.steps // 200) == 0:
-            shift_scores(gates, cubic(1.0, self.targets[0], p / 0.8))
+            shift_scores(gates, EVERYTHING.towards(self.targets[0], p / 0.8))
             self._spread = spread(gates)
         beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
         for gate in gates:
             gate.temperature.fill_(beta / self._spread)
+
+
+class Decided(ContinuousSparsification):
+    """The rule of CS, but in the last tenth `beta` rises until nearly all gates are decided.
+
+    In the end no more than 2 gates in transition are left for each 100 kept weights.
+    """
+
+    def on_step(self) -> None:
+        super().on_step()
+        late = 10 * self.t / self.steps - 9
+        if late > 0:
+            gates = self.gates.values()
+            distances = torch.cat([gate.score.detach().abs().flatten() for gate in gates])
+            kept = sum(int(gate.decide().sum()) for gate in gates)
+            nearest = float(distances.kthvalue(max(1, int(0.02 * kept))).values)
+            wanted = 5 / max(nearest, 1e-30)  # sigmoid(5) is decided
+            factor = max(1.0, wanted * self._spread / self.final_temperature) ** late
+            self._set_temperature(self.temperature * factor)
 
 
 class Muon(torch.optim.Optimizer):
@@ -117,7 +149,8 @@ def train(run: argparse.Namespace, task: Task, model: nn.Module, method: Method 
     lr = RATES[run.optimiser][run.task]
     decay = {"sgd": 5e-4, "adamw": 0.1 if run.task == "char" else 0.01, "muon": 0.01}[run.optimiser]
     plain = [{"params": list(model.parameters()), "lr": lr, "weight_decay": decay}]
-    groups = method.param_groups(lr, weight_decay=decay) if method else plain
+    own = {} if run.score_lr is None else {"score_lr": run.score_lr}
+    groups = method.param_groups(lr, **own, weight_decay=decay) if method else plain
     optimiser = make_optimiser(run.optimiser, groups, lr)
     highest = [group["lr"] for group in optimiser.param_groups]
     loader = task.data.training(LoaderOptions(TASKS[run.task][2]), seed=run.seed)
@@ -152,6 +185,8 @@ def attach(run: argparse.Namespace, task: Task, model: nn.Module) -> Method:
     common = {"steps": run.steps, "target_density": run.density, "select": task.select}
     if run.rule == "gmp":
         return GradualMagnitudePruning(model, **common)
+    if run.rule == "decided":
+        return Decided(model, **common)
     if run.rule == "geometric":
         return Geometric(model, **common, **json.loads(run.constants))
     return ContinuousSparsification(model, **common, scores=run.rule)
@@ -161,7 +196,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--task", choices=TASKS, default="cifar8")
     parser.add_argument("--optimiser", choices=RATES, default="sgd")
-    parser.add_argument("--rule", choices=["method", "optimiser", "geometric", "gmp"])
+    rules = ["method", "optimiser", "geometric", "decided", "gmp"]
+    parser.add_argument("--rule", choices=rules, default="method")
+    parser.add_argument("--score-lr", type=float, help="of the rule `optimiser` (default: its own)")
     parser.add_argument("--constants", default="{}", help="of the geometric rule, as JSON")
     parser.add_argument("--density", type=float, default=0.05)
     parser.add_argument("--steps", type=int, default=1000)
@@ -171,7 +208,7 @@ def main() -> None:
     parser.add_argument("--data", default="data")
     run = parser.parse_args()
     name, options, _ = TASKS[run.task]
-    task = load_task(name, run.data, options)
+    task = load_task(name, run.data, options) if isinstance(name, str) else name()
     torch.set_num_threads(1)
     start = time.monotonic()
     seed_everything(run.seed)

@@ -22,6 +22,8 @@ os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes as wel
 def pytest_configure(config: pytest.Config) -> None:
     # Not in pyproject.toml: there it would import prunus before its coverage is measured.
     config.addinivalue_line("filterwarnings", "error::prunus.PrunusWarning")
+    # Networks of a few dozen weights have most of them in their classifier.
+    config.addinivalue_line("filterwarnings", "ignore::prunus.errors.SelectionWarning")
     # Rounds of six steps on a handful of weights are just what these warn of.
     config.addinivalue_line("filterwarnings", "ignore::prunus.errors.SearchWarning")
 

@@ -39,3 +39,18 @@ def test_sweep_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     numbers = overhead(tmp_path, runs=3, workers=1)
     assert numbers["runs"] == 3 and numbers["scheduling, ms a run"] > 0
     assert len(list(tmp_path.glob("nothing/*/results.json"))) == 3
+
+
+def test_deployed_runs(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = ("--task", "digits/digits_convnet", "--epochs", 2, "--set", "data.train_images=100")
+    assert cli("train", *common)[0] == 0
+    assert cli("prune", *common, "--method", "mp", "--target-density", 0.3)[0] == 0
+    [dense], [sparse] = Path("runs").glob("*-train-*"), Path("runs").glob("*-mp-prune-*")
+    module = load("deployed_runs", monkeypatch)
+    module.main([str(dense), str(sparse), "--seconds", "0.01", "--out", "out.json"])
+    [found] = json.loads(Path("out.json").read_text())
+    assert found["density"] == pytest.approx(0.3, abs=0.001) and found["max_difference"] < 1e-4
+    tested = json.loads((sparse / "results.json").read_text())["stages"][-1]["test"]["accuracy"]
+    dense, sparse = found["rows"]["dense, PyTorch"], found["rows"]["sparse, deployed"]
+    assert sparse["accuracy"] == pytest.approx(tested) and dense["accuracy"] != sparse["accuracy"]
+    assert set(sparse["images_per_second"]) == {"1", "128"}

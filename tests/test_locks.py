@@ -9,8 +9,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("demo", "dev", "docs")
+PROJECT, RUNTIME = (
+    tomllib.loads((ROOT / place / "pyproject.toml").read_text())["project"]
+    for place in (".", "runtime")
+)
+EXTRAS = ("demo", "dev", "dist", "docs")
 
 
 def pinned(text: str) -> dict[str, str]:
@@ -18,12 +21,15 @@ def pinned(text: str) -> dict[str, str]:
 
 
 def wanted(requirements: list[str]) -> list[Requirement]:
-    """What is asked for, with the extras of Prunus itself replaced by what these ask for."""
+    """What is asked for, with Prunus, its runtime and their extras replaced by what these need."""
     found = []
     for requirement in map(Requirement, requirements):
-        if requirement.name == PROJECT["name"]:
-            for extra in requirement.extras:
-                found += wanted(PROJECT["optional-dependencies"][extra])
+        for project in (PROJECT, RUNTIME):
+            if requirement.name == project["name"]:
+                found += wanted(project["dependencies"])
+                for extra in requirement.extras:
+                    found += wanted(project["optional-dependencies"][extra])
+                break
         else:
             found.append(requirement)
     return found
@@ -34,9 +40,7 @@ def test_a_lock_has_all_that_its_extra_asks_for(extra: str) -> None:
     text = (ROOT / "locks" / f"{extra}.txt").read_text()
     chosen = pinned((ROOT / "constraints.txt").read_text())
     versions = {**pinned(text), "torch": chosen["torch"]}  # a local file, on our machines
-    for requirement in wanted(
-        [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra], "hatchling"]
-    ):
+    for requirement in wanted([f"prunus[{extra}]", "hatchling"]):
         name = canonicalize_name(requirement.name)
         assert requirement.specifier.contains(versions[name]), f"{name}: run make lock"
         assert versions[name] == chosen.get(name, versions[name]), f"{name}: run make lock"

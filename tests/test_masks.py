@@ -202,6 +202,15 @@ class TestControls:
         assert control.kept == mask.kept
         assert {n.name: n.shape for n in control.layers} == SHAPES
 
+    def test_largest_by_hand(self) -> None:
+        mask = Mask({"a": torch.tensor([[True, True], [False, False]]), "b": torch.tensor([True])})
+        weights = {"a": torch.tensor([[1.0, -4.0], [3.0, 2.0]]), "b": torch.tensor([0.1])}
+        largest = mask.largest(weights)
+        assert largest["a"].tolist() == [[False, True], [True, False]]
+        assert largest["b"].tolist() == [True]
+        with pytest.raises(MaskError, match="the set of weights has no parameter b"):
+            mask.largest({"a": weights["a"]})
+
     @pytest.mark.parametrize("control", ["shuffled", "random"])
     def test_seeds(self, control: str) -> None:
         mask = Mask({"w": torch.arange(400).view(20, 20) % 3 == 0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ from torch import nn
 
 import prunus
 from prunus import AttachError, Candidate, Selection, SelectionError, candidates, choose
+from prunus.errors import SelectionWarning
+from prunus.selection import default_rule
+from prunus.tasks.networks import CONVNETS, NETWORKS, build_network
 
 
 class Block(nn.Module):
@@ -70,9 +74,13 @@ class TestRules:
         chosen = names(choose(model, "all"))
         assert sorted(chosen) == sorted(name for kind in KINDS.values() for name in kind)
 
-    def test_paper_is_the_default(self, model: nn.Module) -> None:
+    def test_paper_is_convolutions_without_shortcuts(self, model: nn.Module) -> None:
         expected = ["block.reduce.weight", "block.conv.weight", "up.weight"]
-        assert names(choose(model)) == names(choose(model, "paper")) == expected
+        assert names(choose(model, "paper")) == expected
+
+    def test_body_is_all_without_embeddings_and_the_last_layer(self, model: nn.Module) -> None:
+        kinds = [n for kind, found in KINDS.items() if kind != "embedding" for n in found]
+        assert sorted(names(choose(model, "body"))) == sorted(set(kinds) - {"cell.weight_hh"})
 
     @pytest.mark.parametrize("shortcut", ["shortcut", "downsample", "skip"])
     def test_paper_leaves_out_only_the_1x1_shortcuts(self, shortcut: str) -> None:
@@ -149,6 +157,109 @@ class TestRules:
 
     def test_a_bare_module_has_bare_names(self) -> None:
         assert names(choose(nn.Conv2d(1, 1, 3))) == ["weight"]
+
+
+def linear_net(*sizes: int) -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(sizes)))
+
+
+class TestDefault:
+    """What is chosen where nobody chooses, by the kind of network."""
+
+    @pytest.mark.parametrize("name", sorted(NETWORKS))
+    def test_of_our_own_networks(self, name: str) -> None:
+        with torch.device("meta"):
+            network = build_network(name, num_classes=10, image_size=32, channels=3)
+        assert default_rule(network) == ("paper" if name in CONVNETS else "body")
+
+    @pytest.mark.parametrize(
+        ("model", "chosen"),
+        [
+            (linear_net(4, 4, 4, 2), ["0.weight", "1.weight"]),
+            (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Linear(9, 4)), ["0.weight"]),  # 36 and 36
+            (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Linear(9, 5)), ["0.weight"]),  # the body
+            (
+                nn.Sequential(nn.Conv2d(1, 4, 3), nn.Linear(9, 4), nn.Linear(4, 2)),
+                ["0.weight", "1.weight"],
+            ),
+            (nn.Linear(3, 2), ["weight"]),  # the last layer is the only one
+            (nn.Embedding(3, 2), ["weight"]),
+            (nn.Sequential(nn.Embedding(99, 4), nn.LSTM(4, 4), nn.Linear(4, 2)),
+             ["1.weight_ih_l0", "1.weight_hh_l0"]),
+            (nn.Sequential(nn.Embedding(99, 4), nn.Conv1d(4, 4, 3), nn.Linear(4, 2)), ["1.weight"]),
+        ],
+    )  # fmt: skip
+    def test_of_others(self, model: nn.Module, chosen: list[str]) -> None:
+        assert names(choose(model)) == names(choose(model, "auto")) == chosen
+
+    def test_a_head_that_is_tied_to_the_embedding_is_the_last_layer(self) -> None:
+        model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 5, bias=False))
+        model[2].weight = model[0].weight
+        assert names(choose(model)) == ["1.weight"]
+
+    def test_the_method_records_the_rule(self) -> None:
+        cs = prunus.ContinuousSparsification(linear_net(9, 9, 2), steps=1)
+        assert cs.settings["select"] == "body"
+        cs = prunus.ContinuousSparsification(nn.Conv2d(1, 1, 3), steps=1)
+        assert cs.settings["select"] == "paper"
+
+    def test_much_outside_is_worth_a_warning(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 20))  # 16 of 16 + 4 + 80 + 20
+        with pytest.warns(SelectionWarning, match=r"'body' takes 13\.3% .*Left out are 1\.weight:"):
+            prunus.ContinuousSparsification(model, steps=1)
+
+    @pytest.mark.parametrize("select", ["all", "0.weight", ["0.weight"]])
+    def test_but_not_if_the_rule_is_spelt_out(self, select: str) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 20))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SelectionWarning)
+            prunus.ContinuousSparsification(model, steps=1, select=select)
+
+
+class TestExclude:
+    @pytest.mark.parametrize(
+        "exclude", ["1.*", "1.weight", ["1.weight", "2.bias"], lambda c: c.name == "1.weight"]
+    )
+    def test_by_name_and_predicate(self, exclude: object) -> None:
+        chosen = choose(linear_net(2, 3, 4, 5), "all", exclude)  # type: ignore[arg-type]
+        assert names(chosen) == ["0.weight", "2.weight"]
+        assert names(chosen.passed_over) == ["1.weight"]
+
+    @pytest.mark.parametrize("exclude", ["embedding", nn.Embedding])
+    def test_by_kind_and_type(self, model: nn.Module, exclude: object) -> None:
+        everything = names(choose(model, "all"))
+        kept = [n for n in everything if n not in ("embed.weight", "bag.weight")]
+        if exclude is nn.Embedding:
+            kept.insert(kept.index("attention.in_proj_weight"), "bag.weight")
+        assert names(choose(model, "all", exclude)) == kept  # type: ignore[arg-type]
+
+    def test_what_cannot_have_a_gate_may_be_left_out(self) -> None:
+        model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(2, 2)), nn.Linear(2, 2))
+        assert names(choose(model, "all", "0.*")) == ["1.weight"]
+
+    @pytest.mark.parametrize(
+        ("exclude", "message"),
+        [
+            ("typo.*", r"exclude='typo\.\*' matches no parameter"),
+            ("linear", r"exclude leaves nothing of the 2 weight .*: 0\.weight, 1\.weight"),
+        ],
+    )
+    def test_errors(self, exclude: str, message: str) -> None:
+        with pytest.raises(SelectionError, match=message):
+            choose(linear_net(2, 2, 2), "all", exclude)
+
+    def test_in_a_method(self) -> None:
+        cs = prunus.ContinuousSparsification(
+            linear_net(2, 2, 2), steps=1, select="all", exclude="1.*"
+        )
+        assert list(cs.gates) == ["0.weight"]
+        assert (cs.settings["select"], cs.settings["exclude"]) == ("all", "1.*")
+
+    @pytest.mark.parametrize("exclude", [["1.*"], nn.Conv2d, lambda c: c.name == "1.weight"])
+    def test_what_is_recorded_is_plain_data(self, exclude: object) -> None:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Conv2d(2, 2, 3))
+        cs = prunus.ContinuousSparsification(model, steps=1, select="all", exclude=exclude)
+        assert (cs.settings["select"], cs.settings["exclude"]) == (["0.weight"], None)
 
 
 class TestSharing:

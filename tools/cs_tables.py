@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from prunus.report import intervals
 from prunus.report.records import Measure, Record
 
 SCALES = ("init", "none")
@@ -51,81 +50,31 @@ def budget_rounds(records: Sequence[Record]) -> Table:
     return ["", "", *next(iter(cells.values()))], rows
 
 
-# The comparison by the protocol: `results/comparison.json`
-
-
-def comparison(records: Sequence[Record]) -> Table:
-    """Every method at one density: what it keeps, and how good that is."""
-    rows: dict[str, list[Record]] = {}
-    for record in records:
-        rows.setdefault(record.row, []).append(record)
-    found = [
-        [
-            row,
-            f"{100 * mean(r.density for r in runs):.1f}",
-            _percent([r.measured[last].kept_macs for r in runs]),
-            str(len(runs)),
-            "" if last == "trained" else _estimate(runs, "searched"),
-            _estimate(runs, last),
-        ]
-        for row, runs in rows.items()
-        for last in [_last(runs[0])]
-    ]
-    head = ["method", "weights kept %", "multiply-adds kept %", "seeds", "found %", "fine-tuned %"]
-    return head, sorted(found, key=lambda row: row[-1], reverse=True)
-
-
-def paired(records: Sequence[Record], first: str, second: str) -> str:
-    """The difference of two methods, fine-tuned, by seed, in a sentence."""
-    by_row: dict[str, dict[int, float]] = {first: {}, second: {}}
-    for record in records:
-        value = record.value("fine-tuned")
-        if record.row in by_row and value is not None:
-            by_row[record.row][record.seed] = 100 * value
-    seeds = by_row[first].keys() & by_row[second].keys()
-    if len(seeds) < 2:
-        return f"With one seed, no lead of {first} is claimed."
-    difference = intervals.over_seeds([by_row[first][s] - by_row[second][s] for s in seeds])
-    verdict = "ahead" if difference.above_zero else "not shown to be ahead"
-    return (
-        f"Paired by seed, the difference {first} - {second}, fine-tuned, is "
-        f"{difference.mean:+.2f}±{difference.error:.2f} points: {first} is {verdict}."
-    )
-
-
-def _last(record: Record) -> Measure:
-    return "trained" if "trained" in record.measured else "fine-tuned"
-
-
-def _estimate(records: Sequence[Record], measure: Measure) -> str:
-    values = {r.seed: v for r in records if (v := r.value(measure)) is not None}
-    samples = records[0].measured[measure].samples.get("test")
-    estimate = intervals.Measured(values, samples).estimate
-    return f"{100 * estimate.mean:.2f}±{100 * estimate.error:.2f}"
-
-
-def _percent(fractions: Sequence[float | None]) -> str:
-    known = [fraction for fraction in fractions if fraction is not None]
-    return f"{100 * mean(known):.1f}" if known else "100.0"
-
-
 # Rules by which the scores move: `results/score-rates.json`
 
-RULES = {"method": "no rate", "optimiser": "paper's way", "gmp": "GMP"}
+RULES = {
+    "method": "no rate",
+    "optimiser": "paper's way",
+    "by hand": "paper's way, rates by hand",
+    "gmp": "GMP",
+}
 SCORE_TASKS = {
     "cifar8": "ResNet-20, CIFAR-10 at 8x8",
     "cifar16": "ResNet-20, CIFAR-10 at 16x16",
     "digits": "digits ConvNet, trained before",
     "char": "GPT on characters",
+    "vit": "ViT, digits",
+    "encoder": "text encoder, trained before",
 }
 OPTIMISERS = {"sgd": "SGD", "adamw": "AdamW", "muon": "Muon-like"}
 
 
 def by_seed(runs: Iterable[dict[str, Any]]) -> str:
-    """The hard network of each seed: accuracy in percent, or the loss."""
-    ordered = sorted(runs, key=lambda run: run["seed"])
+    """The hard network of each seed: accuracy in percent, or the loss (and a rate of scores)."""
+    ordered = sorted(runs, key=lambda run: (run["seed"], run.get("score_lr") or 0))
     return ", ".join(
-        f"{run['hard']:.2f}" if run["metric"] == "loss" else f"{100 * run['hard']:.1f}"
+        (f"{run['hard']:.2f}" if run["metric"] == "loss" else f"{100 * run['hard']:.1f}")
+        + (f" ({run['score_lr']:g})" if run.get("score_lr") else "")
         for run in ordered
     )
 
@@ -136,7 +85,8 @@ def score_rules(runs: Sequence[dict[str, Any]]) -> Table:
     cells: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
     for run in runs:
         place = tuple(run[name] for name in places)
-        cells.setdefault(place, {}).setdefault(run["rule"], []).append(run)
+        rule = "by hand" if run.get("score_lr") else run["rule"]
+        cells.setdefault(place, {}).setdefault(rule, []).append(run)
     order = sorted(
         (place for place, found in cells.items() if "method" in found),
         key=lambda place: (list(SCORE_TASKS).index(place[0]), list(cells).index(place)),

@@ -25,10 +25,13 @@ from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
 from prunus.report.paper import pairs_table
-from prunus.report.tables import Strong, points_table
+from prunus.report.tables import Strong, density_table, points_table
 
 ROOT = Path(__file__).parent.parent
 REGION = re.compile(r"(<!-- results: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+PICTURES = ("headline", "demo")
+"""Results files whose accuracy against density is drawn, as docs/images/NAME.svg."""
 
 
 def pages() -> list[Path]:
@@ -45,15 +48,20 @@ def read(name: str) -> Any:
     return json.loads((ROOT / "results" / f"{name}.json").read_text())
 
 
-def demo_comparison() -> Comparison:
-    [comparison] = comparisons(read_report(ROOT / "results" / "demo.json").data.records)
+def compared_in(name: str) -> Comparison:
+    """What a results file of one task compares."""
+    [comparison] = comparisons(read_report(ROOT / "results" / f"{name}.json").data.records)
     return comparison
 
 
 def demo() -> str:
-    comparison = demo_comparison()
+    comparison = compared_in("demo")
     table, says = points_table(comparison), " ".join([finding(comparison), *details(comparison)])
     return f"{markdown(table.header, table.rows)}\n\n{says}"
+
+
+def demo_finding() -> str:
+    return finding(demo_comparison())
 
 
 def gate_overhead() -> str:
@@ -208,6 +216,22 @@ def deploy_example() -> str:
     return markdown(header, rows)
 
 
+def deploy_headline() -> str:
+    """What deploying gains over the fastest way to run the dense network."""
+    rows = []
+    for found in read("deploy-example"):
+        ways, sizes = found["rows"], found["bytes"]
+        dense, small = (
+            ways[way]["images_per_second"] for way in ("dense, ONNX Runtime", "sparse, deployed")
+        )
+        faster = [f"{small[batch] / dense[batch]:.1f} times" for batch in dense]
+        smaller = f"{sizes['dense'] / sizes['deployed']:.0f} times"
+        kept = f"{100 * found['kept_weights']:.1f} %"
+        rows.append([found["network"], kept, *faster, smaller])
+    header = ["network", "weights kept", "faster, batch 1", "faster, batch 128", "smaller"]
+    return markdown(header, rows)
+
+
 def deploy_example_notes() -> str:
     """What was kept, and how exact the deployed networks are."""
     return "\n\n".join(
@@ -227,18 +251,28 @@ def measured(table: Callable[..., methods.Table], name: str) -> Callable[[], str
     return lambda: markdown(*table(read_report(file).data.records))
 
 
-def comparison() -> str:
-    records = read_report(ROOT / "results" / "comparison.json").data.records
-    table = markdown(*cs_tables.comparison(records))
-    return f"{table}\n\n{cs_tables.paired(records, 'CS', 'GMP')}"
+def by_density(name: str) -> str:
+    """A row for each method and a column for each density, and what that says."""
+    comparison = compared_in(name)
+    table, says = density_table(comparison), " ".join([finding(comparison), *details(comparison)])
+    return f"{markdown(table.header, table.rows)}\n\n{says}"
+
+
+def by_method(name: str) -> str:
+    """Every subnetwork: what it keeps of weights and of work, and how good that is."""
+    table = points_table(compared_in(name), sizes=True)
+    return markdown(table.header, table.rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
+    "demo-finding": demo_finding,
     "gate-overhead": gate_overhead,
     "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
     "score-lr": score_lr,
-    "comparison": comparison,
+    "headline": lambda: by_density("headline"),
+    "comparison": lambda: by_density("comparison"),
+    "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
@@ -251,6 +285,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "deploy-engines": deploy_engines,
     "deploy-learned": deploy_learned,
     "deploy-example": deploy_example,
+    "deploy-headline": deploy_headline,
     "deploy-example-notes": deploy_example_notes,
     "methods-fine-tuned": compared(methods.accuracies, "fine_tuned"),
     "methods-retrained": compared(methods.accuracies, "retrained"),
@@ -283,10 +318,11 @@ def main() -> None:
             if not check:
                 write_atomically(page, after)
     if not check:
-        comparison = demo_comparison()
-        chart = metric_against_density(comparison, series_order([comparison]))
-        # A white ground, because readers of the README may have a dark one.
-        chart.configure(background="white").save(str(ROOT / "docs" / "images" / "demo.svg"))
+        for name in PICTURES:
+            comparison = compared_in(name)
+            chart = metric_against_density(comparison, series_order([comparison]))
+            # A white ground, because readers of the README may have a dark one.
+            chart.configure(background="white").save(str(ROOT / f"docs/images/{name}.svg"))
     print("out of date:" if check else "changed:", ", ".join(stale) or "none")
     sys.exit(check and bool(stale))
 

@@ -1,6 +1,8 @@
 """What Prunus raises. Every message names what is wrong, the value, and what to do about it."""
 
 import errno
+import shlex
+from pathlib import Path
 
 
 class PrunusError(Exception):
@@ -35,8 +37,20 @@ class PrunusWarning(UserWarning):
     """Something that works but is very probably not what was wanted."""
 
 
+class SelectionWarning(PrunusWarning):
+    """A selection, not spelt out, that leaves much of the network as it is."""
+
+
 class SearchWarning(PrunusWarning):
     """A search that ended in a way that speaks of wrong use: too few steps, scores at rest, ..."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs one of Prunus' extras: for a clone, or from a package index."""
+    clone = Path(__file__).parents[2]
+    if (clone / "pyproject.toml").exists():
+        return f"pip install -e {shlex.quote(f'{clone}[{extra}]')}"
+    return f"pip install 'prunus[{extra}]'"
 
 
 def in_words(error: OSError) -> str:

@@ -176,6 +176,17 @@ class Mask(Mapping[str, Tensor]):
         parts = flat.split([layer.total for layer in self.layers])
         return Mask({n.name: p.view(n.shape) for n, p in zip(self.layers, parts, strict=True)})
 
+    def largest(self, weights: Mapping[str, Tensor]) -> Mask:
+        """The mask of the largest weights of every layer, with the same density there."""
+        self._check_fits(weights, "set of weights")
+        found = {}
+        for layer in self.layers:
+            order = weights[layer.name].detach().flatten().abs().argsort(descending=True)
+            kept = torch.zeros(layer.total, dtype=torch.bool)
+            kept[order[: layer.kept].cpu()] = True
+            found[layer.name] = kept.view(layer.shape)
+        return Mask(found)
+
     # Use
 
     def apply(self, model: nn.Module) -> nn.Module:

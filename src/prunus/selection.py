@@ -1,14 +1,15 @@
 """Which parameters of a model are sparsified.
 
-`candidates(model)` lists every weight that could be; `choose(model, select)` picks some of them by
-kind, module type, name pattern or predicate. The default of every method is the paper's choice,
-`"paper"`: all convolutions except the 1x1 shortcuts of residual networks.
+`candidates(model)` lists every weight that could be; `choose(model, select, exclude)` picks some of
+them by kind, module type, name pattern or predicate. The default of every method depends on the
+network (`default_rule`). In a ConvNet it is the paper's choice: all convolutions except the 1x1
+shortcuts of residual networks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -50,6 +51,9 @@ class Candidate:
     parameter: nn.Parameter
     owners: tuple[tuple[str, nn.Module, str], ...]
     """(parameter name, module, attribute) of each place; the first gives the candidate its name."""
+    is_last: bool = False
+    """Whether the last layer uses it, in the order in which modules were defined: the classifier,
+    as a rule."""
 
     @property
     def module(self) -> nn.Module:
@@ -95,6 +99,11 @@ class Selection(Sequence[Candidate]):
         self.total = total
         """Parameters of the whole model, biases and all."""
 
+    @property
+    def share(self) -> float:
+        """The chosen fraction of all parameters."""
+        return sum(c.parameter.numel() for c in self) / max(1, self.total)
+
     def __len__(self) -> int:
         return len(self._chosen)
 
@@ -110,7 +119,7 @@ class Selection(Sequence[Candidate]):
         listed = chosen + sum(c.parameter.numel() for c in self.passed_over)
         title = (
             f"{len(self)} of {len(rows)} weight tensors are sparsified, {chosen:,} weights: "
-            f"{chosen / max(1, self.total):.1%} of all parameters"
+            f"{self.share:.1%} of all parameters"
         )
         table = text_table(["parameter", "kind", "shape", "weights", "chosen"], rows)
         rest = f"not listed: biases, normalisation and the like, {self.total - listed:,} parameters"
@@ -123,6 +132,7 @@ def candidates(model: nn.Module) -> list[Candidate]:
     A model with lazy parameters is refused: they have no shape yet.
     """
     found: dict[int, Candidate] = {}
+    last: int | None = None
     for path, module in model.named_modules():
         for attribute, parameter in module.named_parameters(recurse=False):
             if not parameter.is_floating_point():
@@ -141,30 +151,42 @@ def candidates(model: nn.Module) -> list[Candidate]:
                 found[id(parameter)] = Candidate(earlier.name, kind, parameter, owners)
             else:
                 found[id(parameter)] = Candidate(name, kind, parameter, (owner,))
-    return list(found.values())
+            if kind != "other":
+                last = id(parameter)
+    return [replace(c, is_last=key == last) for key, c in found.items()]
 
 
-def choose(model: nn.Module, select: Select = "paper") -> Selection:
-    """Pick the parameters of `model` that `select` describes.
+def choose(model: nn.Module, select: Select = "auto", exclude: Select | None = None) -> Selection:
+    """Pick the parameters of `model` that `select` describes, but none that `exclude` does.
 
     A rule is one of
+    - `"auto"`: the `default_rule` of the model;
     - `"paper"`: convolutions except the 1x1 shortcuts; `"all"`: every weight of a known kind;
+      `"body"`: these without embeddings and the last layer;
     - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`, or `"other"`:
       weights of two dimensions and more in modules that are none of these;
     - a pattern of parameter names: `"encoder.*.weight"` (as in the shell; `*` also matches dots),
       which takes parameters of normalisation layers only by their full name;
     - a module type: `nn.Conv2d`;
     - a predicate: `lambda candidate: candidate.parameter.numel() > 10_000`.
-    A sequence of rules selects what any of them selects. A rule that matches nothing is an error.
+    A sequence of rules stands for what any of them matches; one that matches nothing is an error.
     """
-    rules: list[Rule] = [select] if isinstance(select, str) or callable(select) else list(select)
+    everything = candidates(model)
+    rules = [default_rule(model) if rule == "auto" else rule for rule in _rules(select)]
+    exceptions = [] if exclude is None else _rules(exclude)
     if not rules:
         raise SelectionError("select is empty: give a rule, for example 'paper' or 'all'")
-    everything = candidates(model)
-    for rule in rules:
-        if not any(_matches(rule, c) for c in everything):
-            raise SelectionError(_nothing_matches(rule, everything))
-    chosen = [c for c in everything if any(_matches(rule, c) for rule in rules)]
+    for setting, given in (("select", rules), ("exclude", exceptions)):
+        for rule in given:
+            if not any(_matches(rule, c) for c in everything):
+                raise SelectionError(_nothing_matches(setting, rule, everything))
+    wanted = [c for c in everything if any(_matches(rule, c) for rule in rules)]
+    chosen = [c for c in wanted if not any(_matches(rule, c) for rule in exceptions)]
+    if not chosen:
+        raise SelectionError(
+            f"exclude leaves nothing of the {len(wanted)} weight tensors that select chooses: "
+            f"{', '.join(c.name for c in wanted)}"
+        )
     for candidate in chosen:
         check_gateable(candidate)
         if not bool(torch.isfinite(candidate.parameter).all()):
@@ -175,6 +197,23 @@ def choose(model: nn.Module, select: Select = "paper") -> Selection:
     ids = {id(c) for c in chosen}
     passed_over = [c for c in everything if c.is_weight and id(c) not in ids]
     return Selection(chosen, passed_over, total=sum(c.parameter.numel() for c in everything))
+
+
+def default_rule(model: nn.Module) -> str:
+    """What a method sparsifies if nobody says it, by the kind of network.
+
+    `"paper"` if convolutions have at least half of the weights (embeddings do not count), as in
+    ConvNets; else `"body"`, as in transformers and perceptrons; `"all"` if that would be nothing.
+    """
+    layers = [c for c in candidates(model) if c.kind not in ("other", "embedding")]
+    convolutions = sum(c.parameter.numel() for c in layers if c.kind == "conv")
+    if layers and 2 * convolutions >= sum(c.parameter.numel() for c in layers):
+        return "paper"
+    return "body" if any(_matches("body", c) for c in layers) else "all"
+
+
+def _rules(given: Select) -> list[Rule]:
+    return [given] if isinstance(given, str) or callable(given) else list(given)
 
 
 def _kind(module: nn.Module, parameter: nn.Parameter) -> str:
@@ -199,6 +238,8 @@ def _matches(rule: Rule, candidate: Candidate) -> bool:
             return candidate.kind == "conv" and not candidate.is_shortcut
         if rule == "all":
             return candidate.kind != "other"
+        if rule == "body":
+            return candidate.kind not in ("other", "embedding") and not candidate.is_last
         if rule == "other":
             return candidate.kind == "other" and candidate.is_weight
         if rule in KINDS:
@@ -237,17 +278,17 @@ def check_gateable(candidate: Candidate) -> None:
             )
 
 
-def _nothing_matches(rule: Rule, everything: Sequence[Candidate]) -> str:
+def _nothing_matches(setting: str, rule: Rule, everything: Sequence[Candidate]) -> str:
     name = rule if isinstance(rule, str) else getattr(rule, "__name__", repr(rule))
     weights = [c for c in everything if c.is_weight] or list(everything)
     if not weights:
-        return f"select={name!r} matches nothing: the model has no floating-point parameters"
+        return f"{setting}={name!r} matches nothing: the model has no floating-point parameters"
     kinds = sorted({c.kind for c in weights if c.is_weight})
     table = text_table(["parameter", "kind", "shape", "weights"], [_row(c)[:4] for c in weights])
     hint = ", ".join(repr(k) for k in [*(["all"] if set(kinds) - {"other"} else []), *kinds])
     return (
-        f"select={name!r} matches no parameter of this model. Named selections that would: {hint}; "
-        f"or give a name pattern, a module type or a predicate. Candidates:\n{table}"
+        f"{setting}={name!r} matches no parameter of this model. Named selections that would: "
+        f"{hint}; or give a name pattern, a module type or a predicate. Candidates:\n{table}"
     )
 
 

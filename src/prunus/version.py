@@ -1,1 +1,4 @@
-__version__ = "0.1.0"
+# That of its runtime: both are published together.
+from prunus_runtime.version import __version__
+
+__all__ = ["__version__"]

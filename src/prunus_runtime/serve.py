@@ -38,6 +38,21 @@ PATHS = "there are GET /health, GET /info and POST /predict"
 log = logging.getLogger(__name__)
 
 
+def info(deployed: Deployed) -> dict[str, Any]:
+    """What `GET /info` answers."""
+    measures = deployed.measures()
+    return {
+        "input_shape": deployed.input_shape,
+        "output_shape": deployed.output_shape,
+        "backend": deployed.backend,
+        "weights": measures.weights,
+        "kept_weights": measures.kept_weights,
+        "multiply_adds": measures.macs,
+        "kept_multiply_adds": measures.kept_macs,
+        "images": deployed.graph.images and deployed.graph.images.described(),
+    }
+
+
 class Server(ThreadingHTTPServer):
     """Serves `deployed`. `serve_forever()` runs it; from another thread `shutdown()` ends that, and
     `drain()` waits until everything that was asked is answered.
@@ -69,17 +84,7 @@ class Server(ThreadingHTTPServer):
         self._open: set[Any] = set()
         self._room, self._freed = 4 * max_body, threading.Condition()
         self.answer_bytes = 4 * math.prod(deployed.output_shape)
-        measures = deployed.measures()
-        self.info: dict[str, Any] = {
-            "input_shape": deployed.input_shape,
-            "output_shape": deployed.output_shape,
-            "backend": deployed.backend,
-            "weights": measures.weights,
-            "kept_weights": measures.kept_weights,
-            "multiply_adds": measures.macs,
-            "kept_multiply_adds": measures.kept_macs,
-            "images": deployed.graph.images and deployed.graph.images.described(),
-        }
+        self.info = info(deployed)
         super().__init__((host, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:

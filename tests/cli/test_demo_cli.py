@@ -20,9 +20,11 @@ def test_table_verdict_and_files(cli, monkeypatch):
     assert "[ 1/12] digits/digits_convnet dense seed 0: kept 100.00%, validation " in output
     header = output[output.index("method ") :].splitlines()[0]
     assert " ".join(header.split()) == (
-        "method settings stage kept % searched % re-trained % against dense epochs matching"
+        "method settings stage kept % of all weights % searched % re-trained % against dense "
+        "epochs matching on validation"
     )
-    for text in ("random mask  mask_init 0", " the dense network (", "there/report.html"):
+    control = "random mask  target_density [0.5, 0.25]"
+    for text in (control, " the dense network (", "there/report.html"):
         assert text in output
     file = read_report(Path("there/demo.json"))
     found = {(one.row, one.stage): one for one in file.subnetworks if one.seed == 1}

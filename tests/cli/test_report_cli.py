@@ -44,9 +44,9 @@ def test_json_and_the_same_from_it(prunus_command, folder, tmp_path):
 def test_the_margin_is_a_setting_and_printed(prunus_command, folder, tmp_path):
     command = ("report", folder, "--out", tmp_path)
     output = prunus_command(*command)[1]
-    assert "imp needs 51.20 %" in output and "is above -0.5 points: " in output
+    assert "imp needs 51.20 %" in output and "is above -0.5 points on validation data" in output
     output = prunus_command(*command, "--margin", "0.01")[1]  # that one is 0.02 points behind
-    assert "imp needs 64.00 %" in output and "is above -0.01 points: " in output
+    assert "imp needs 64.00 %" in output and "is above -0.01 points on " in output
     status, _, errors = prunus_command(*command, "--margin", "-1")
     assert status == 2 and "margin=-1 is negative" in errors
 

@@ -166,3 +166,23 @@ def test_missing_packages_are_told_before_any_work(
     assert status == 2 and one_line(errors) and "not installed: altair. Run pip install" in errors
     assert output == "" and not Path("demo").exists() and not Path("runs").exists()
     need("report", "vl_convert")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["search", "--rewind-epoch", 9],
+        ["search", "--select", "nothing.*"],
+        ["search", "--target-density", 0.5, "--target-density", 0.2, "--rounds", 1],
+        ["search", "--mask-init", 0.1, "--target-density", 0.2],
+        ["prune", "--method", "gmp", "--target-density", 0],
+        ["prune", "--method", "amc", "--set", "data.validation_images=0"],
+        ["train", "--track", "wandb"],
+        ["retrain", "ticket"],
+    ],
+)
+def test_a_command_that_is_refused_leaves_no_folder(cli: Command, arguments: list[object]) -> None:
+    Ticket(Mask({}), {"weight": torch.zeros(1)}).save("ticket")
+    status, _, errors = cli(*arguments, *TRAIN[1:])
+    assert status == 2 and errors.startswith("prunus: "), errors
+    assert [path.name for path in Path().iterdir()] == ["ticket"]

@@ -297,3 +297,43 @@ def test_a_method_can_be_copied_with_its_model():
     assert torch.equal(twin.model(x), expected)
     assert torch.equal(hard_output(model, x), expected)
     cs.step()
+
+
+# Tied weights in files
+
+
+def test_tied_weights_are_saved_once():
+    from safetensors.torch import load, save
+
+    model = seeded(TiedTransformer)
+    cs = attach(model)
+    state = model.state_dict()
+    assert len({t.data_ptr() for t in state.values()}) == len(state)
+    bytes_ = save(state)  # raises where tensors share memory
+    twin = seeded(TiedTransformer, 1)
+    attach(twin)
+    twin.load_state_dict(load(bytes_))
+    batch = tokens()
+    assert torch.equal(twin(batch), model(batch))
+    assert prunus.Mask.of(twin) == cs.mask()
+    copied = copy.deepcopy(twin)
+    assert list(copied.state_dict()) == list(state)
+    copied.load_state_dict(state)
+    assert len(cs.strip().state_dict()) == len(seeded(TiedTransformer).state_dict())
+
+
+def test_a_state_that_has_them_twice_loads_too():
+    model = seeded(TiedTransformer)
+    attach(model)
+    state = model.state_dict()
+    name = next(k for k in state if k.endswith("parametrizations.weight.original"))
+    twin = seeded(TiedTransformer, 1)
+    attach(twin)
+    tied = next(c for c in prunus.candidates(seeded(TiedTransformer)) if len(c.owners) > 1)
+    first, second = (place.removesuffix(".weight") for place, _, _ in tied.owners)
+    for key in list(state):
+        if key.startswith(f"{first}.parametrizations"):
+            state[second + key.removeprefix(first)] = state[key].clone()
+    assert name in state
+    twin.load_state_dict(state)
+    assert torch.equal(twin(tokens()), model(tokens()))

@@ -11,6 +11,7 @@ from torch import nn
 import prunus
 from prunus import ContinuousSparsification, PrunusWarning, SettingError
 from prunus.methods.common.budget import cut_scores, shift_scores
+from prunus.methods.common.competition import Budget
 from prunus.tasks.networks import build_network
 from support.models import ConvNet, images, seeded
 
@@ -31,19 +32,20 @@ def values(gates):
 
 def test_shift_by_hand():
     _, gates = attached([[0.5, -0.25, 1.0], [0.0, 2.0]])
-    shift_scores(gates, 0.4)  # two of five: 2.0 and 1.0 stay above zero, and 0.5 is the first below
+    # two of five: 2.0 and 1.0 stay above zero, and 0.5 is the first below
+    shift_scores(gates, Budget(0.4))
     assert values(gates) == [[0.0, -0.75, 0.5], [-0.5, 1.5]]
-    shift_scores(gates, 0.8)
+    shift_scores(gates, Budget(0.8))
     assert values(gates) == [[0.75, 0.0, 1.25], [0.25, 2.25]]
-    shift_scores(gates, 1.0)
+    shift_scores(gates, Budget(1.0))
     assert all(score > 0 for row in values(gates) for score in row)
 
 
 def test_equal_scores_are_cut_to_the_exact_number():
     _, gates = attached([[0.3, 0.3, 0.3, -1.0], [0.3, 2.0]])
-    shift_scores(gates, 0.5)
+    shift_scores(gates, Budget(0.5))
     assert sum(score > 0 for row in values(gates) for score in row) == 1  # equal ones stay together
-    cut_scores(gates, 0.5)
+    cut_scores(gates, Budget(0.5))
     kept = [[score > 0 for score in row] for row in values(gates)]
     assert kept == [[True, True, False, False], [False, True]]
 

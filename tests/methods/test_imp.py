@@ -144,7 +144,7 @@ def test_settings_in_the_ticket():
     assert manifest.method == "imp"
     assert manifest.settings == {
         "steps": 1, "select": "all", "rate": 0.25, "rewind_step": 0, "rewind": True, "round": 1,
-            "freeze_weights": False, "scope": "global",
+            "freeze_weights": False, "scope": "global", "exclude": None,
     }  # fmt: skip
 
 

@@ -12,7 +12,19 @@ from torch.nn.parallel import DistributedDataParallel
 from prunus import L0Regularisation, Mask
 from support.models import ConvNet
 
-NAMES = ["iss", "netslim", "l0", "str", "dnw", "rigl"]
+NAMES = [
+    "iss",
+    "netslim",
+    "l0",
+    "str",
+    "dnw",
+    "rigl",
+    "acdc",
+    "feather",
+    "snip",
+    "synflow",
+    "wanda",
+]
 
 
 def worker(rank, folder):

@@ -425,20 +425,32 @@ def test_hard_in_eval_when_compiled():
     assert not torch.allclose(soft, hard)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_that_a_grad_scaler_skips_leaves_nothing_behind(name):
+    """What follows equals a run in which that step was never tried."""
+    skipping, plain = attach(name), attach(name)
+    for method, losses in ((skipping, (1.0, float("inf"), 1.0)), (plain, (1.0, 1.0))):
+        torch.manual_seed(9)
+        optimizer, scale = adam(method), 2.0**10
+        method.follow(optimizer)
+        for factor in losses:
+            scaler = torch.amp.GradScaler("cpu", init_scale=scale)  # the scale itself stays
+            state = torch.get_rng_state()
+            loss = method.model(x).square().mean() + method.penalty()
+            scaler.scale(factor * loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            assert all(p.grad is None for p in method.model.parameters())
+            if factor != 1:
+                assert method.t == 1
+                torch.set_rng_state(state)
+    pairs = zip(skipping.model.parameters(), plain.model.parameters(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+    assert skipping.mask() == plain.mask() and skipping.life == plain.life
+
+
 # Loops that know little
-
-
-def test_steps_may_be_set_when_a_loop_begins():
-    known, late = attach("rigl", every=None), attach("rigl", steps=10**9, every=None)
-    late.set_steps(6)
-    for method in (known, late):
-        train(method, adam(method), 6, by_hand=True)
-    assert_same(known, late)
-    assert known.settings == late.settings
-    with pytest.raises(prunus.SettingError, match=r"steps=7: the search has begun, with steps=6"):
-        late.set_steps(7)
-    with pytest.raises(prunus.SettingError, match=r"rewind_step=2 is not among the 1 steps"):
-        attach("cs").set_steps(1)
 
 
 @pytest.mark.parametrize("name", ["cs with a budget", "iss"])

@@ -107,6 +107,16 @@ METHODS = {
     "dnw": make_dnw,
     "amc": make_amc,
     "rigl": maker("rigl", target_density=0.3, every=2),
+    "pilot": maker("pilot", target_density=0.4, penalty=1e-3),
+    "cts": maker("cts", target_density=0.4, search=0.5),
+    "cts by the loss": maker("cts", target_density=0.4, search=1.0, objective="loss"),
+    "acdc": maker("acdc", target_density=0.4, start=0.2, phase=0.3),
+    "feather": maker("feather", target_density=0.4),
+    "feather, halved gradients": maker("feather", target_density=0.3, theta=0.5),
+    "snip": maker("snip", target_density=0.4),
+    "snip of more batches": maker("snip", target_density=0.4, batches=2),
+    "synflow": maker("synflow", target_density=0.4, iterations=5),
+    "wanda": maker("wanda", target_density=0.4),
 }
 
 
@@ -143,7 +153,7 @@ def train(method, optimizer, steps=3, batch=x, *, clear_first=True):
 
 def test_registry():
     assert all(cls.name == name for name, cls in prunus.METHODS.items())
-    assert {name.partition(" ")[0] for name in METHODS} == set(prunus.METHODS)
+    assert {name.partition(" ")[0].rstrip(",") for name in METHODS} == set(prunus.METHODS)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -398,7 +408,13 @@ def test_commit_between_rounds_gives_the_mask_of_the_last_one(name):
     assert method.commit(judge(method)) == mask == method.mask()
 
 
-@pytest.mark.parametrize("name", ["cs budget", "mp", "gmp", "netslim", "random", "dnw", "rigl"])
+AT_THEIR_DENSITY = [
+    "cs budget", "mp", "gmp", "netslim", "random", "dnw", "rigl", "acdc", "feather", "snip",
+    "synflow", "wanda", "pilot", "cts",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_THEIR_DENSITY)
 def test_a_ticket_has_the_wanted_density_without_another_call(name):
     method = METHODS[name](seeded(ConvNet))
     train(method, sgd(method), 2)
@@ -408,7 +424,7 @@ def test_a_ticket_has_the_wanted_density_without_another_call(name):
     assert all(not stripped[n][~mask[n]].any() for n in mask)
 
 
-@pytest.mark.parametrize("name", ["str", "netslim", "l0", "dnw", "cs", "iss"])
+@pytest.mark.parametrize("name", ["str", "netslim", "l0", "dnw", "cs", "iss", "feather", "pilot"])
 def test_hardened_after_rewinding_the_kept_weights_are_the_early_ones(name):
     method = METHODS[name](seeded(ConvNet))
     train(method, sgd(method))

@@ -29,8 +29,8 @@ def test_attributes_and_plain_data():
     method = make(size=5, rewind=False)
     assert (method.size, method.kind, method.rewinds, method.fixed) == (5, "a", False, 7)
     assert method.settings == {
-        "steps": 4, "select": "all", "rewind_step": 0, "rewind": False, "freeze_weights": False,
-        "size": 5, "kind": "a", "limit": None, "fixed": 7, "recent": False,
+        "steps": 4, "select": "all", "exclude": None, "rewind_step": 0, "rewind": False,
+        "freeze_weights": False, "size": 5, "kind": "a", "limit": None, "fixed": 7, "recent": False,
     }  # fmt: skip
     assert make().rewinds, "a plain value in a subclass is the default"
 
@@ -65,7 +65,7 @@ def test_unknown_and_missing_settings_are_errors():
 def test_descriptions():
     described = {s.name: s for s in describe_settings(Example)}
     assert list(described) == [
-        "steps", "select", "rewind_step", "rewind", "size", "kind", "limit", "recent",
+        "steps", "select", "exclude", "rewind_step", "rewind", "size", "kind", "limit", "recent",
     ]  # fmt: skip
     assert described["steps"].default is REQUIRED
     assert described["rewind"].default is True
@@ -89,7 +89,9 @@ def test_settings_of_the_optimiser_are_described_too():
 
 def test_help_shows_the_signature():
     parameters = inspect.signature(prunus.MagnitudePruning).parameters
-    assert list(parameters) == ["model", "steps", "select", "rewind_step", "target_density"]
+    shared = ["model", "steps", "select", "exclude", "rewind_step"]
+    own = ["target_density", "target_macs", "granularity", "scope"]
+    assert list(parameters) == [*shared, *own]
     assert parameters["target_density"].default == 0.1
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from prunus.report.export import flat
 from prunus.report.findings import details, finding, notes
 from prunus.report.model import comparisons
 from prunus.report.select import at_equal_density, picks
@@ -173,12 +174,38 @@ def test_tables_show_the_metric_and_its_unit():
     assert table.rows[1][4:7] == ["30.00±0.00", "1.5070±0.0000", "-0.0070±0.0000"]
     table = points_table(report)
     assert table.header == ["method", "settings", "stage", "kept %", "re-trained (nats)",
-                            "against dense", "epochs", "matching"]  # fmt: skip
+                            "against dense", "epochs", "matching on validation"]  # fmt: skip
     assert [row[-1] for row in table.rows] == ["", "yes", "yes", "no", "no", "no"]
     assert finding(report) == (
         "cs matches the dense network (1.5000±0.0000 nats) with 30.00 % of the weights."
     )
-    assert "above -0.5 %: on validation data for picks" in " ".join(notes(report))
+    assert "is above -0.5 % on validation data." in " ".join(notes(report))
+
+
+def sized(row, seed, density, network_density):
+    stage = measured(0.9).model_copy(
+        update={"density": density, "network_density": network_density}
+    )
+    return record(row, seed, density, None, measured={"re-trained": stage})
+
+
+def test_tables_also_have_the_density_of_the_whole_network():
+    (report,) = comparisons([*DENSE, sized("cs", 0, 0.1, 0.2), sized("imp", 0, 0.1, 0.3)])
+    for table in (points_table(report), selection_table(report)):
+        place = table.header.index("kept %")
+        assert table.header[place + 1] == "of all weights %"
+        sizes = [row[place : place + 2] for row in table.rows if row[place] != "none"]
+        assert sizes[:3] == [["100.00", "100.00"], ["10.00", "20.00"], ["10.00", "30.00"]]
+    assert {row["network_density"] for row in flat([report])} == {None, 0.2, 0.3}
+    assert not any("could be removed" in text for text in notes(report))
+
+
+def test_a_mask_over_little_of_the_network_is_told():
+    (report,) = comparisons([*DENSE, sized("cs", 0, 0.1, 0.2), sized("imp", 0, 0.1, 0.97)])
+    assert (
+        "Only 3.33% of the network's weights could be removed, and what is kept counts no others: "
+        "--select all takes them all." in notes(report)
+    )
 
 
 def test_networks_with_different_metrics_are_not_compared():

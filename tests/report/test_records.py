@@ -117,7 +117,7 @@ def test_results_of_the_older_format_are_read(runs):
         ("results.json", "[]", "'name: value' data"),
         ("results.json", "null", "'name: value' data"),
         ("settings.yaml", "", "valid dictionary"),
-        ("settings.yaml", "a: [", "while parsing"),
+        ("settings.yaml", "a: [", "expected the node content"),
         ("settings.yaml", "command: dance", "command"),
     ],
 )

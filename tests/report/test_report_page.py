@@ -217,7 +217,7 @@ def test_exports(folder, tmp_path):
 
 def test_parquet_without_pyarrow(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SettingError, match=r"pip install 'prunus\[parquet\]'"):
+    with pytest.raises(SettingError, match=r"pip install .*\[parquet\]"):
         write_parquet(tmp_path / "x", reports_of(folder))
 
 

@@ -14,7 +14,7 @@ from prunus.training import Trainer
 from support.interruption import with_plug_pulled
 
 SEARCH = {"method": {"name": "imp", "rate": 0.7}, "rounds": 1, "rewind_epoch": 1}
-CONTROLS = ["reinit", "shuffled", "random"]
+CONTROLS = ["reinit", "shuffled", "random", "magnitude"]
 
 
 def network(seed):
@@ -61,7 +61,7 @@ def test_what_controls_start_from(settle, ticket, monkeypatch):
     # nor are they those of the run's own seed, which found the ticket
     assert not torch.isclose(weights[original][kept], network(0)[3].weight[kept]).any()
 
-    for control in ("shuffled", "random"):
+    for control in ("shuffled", "random", "magnitude"):
         mask, weights, epochs = begin[control]
         assert epochs == 1, "what is left after w^(k)"
         assert torch.equal(weights[original], found.weights["3.weight"])
@@ -69,11 +69,16 @@ def test_what_controls_start_from(settle, ticket, monkeypatch):
     same = [layer.kept for layer in found.mask.layers]
     assert [layer.kept for layer in begin["shuffled"][0].layers] == same
     assert [layer.kept for layer in begin["random"][0].layers] != same
+    largest = begin["magnitude"][0]
+    assert [layer.kept for layer in largest.layers] == same
+    for name, kept in largest.items():
+        sizes = found.weights[name].abs()
+        assert sizes[kept].min() >= sizes[~kept].max()
 
 
 def test_a_control_is_a_run_of_its_own(settle, ticket, monkeypatch):
     runs = {c: settle("retrain", ticket=str(ticket), control=c)[0] for c in [None, *CONTROLS]}
-    assert len({settings.folder for settings in runs.values()}) == 4
+    assert len({settings.folder for settings in runs.values()}) == 5
     assert "-retrain-shuffled-" in runs["shuffled"].folder.name
     other = settle("retrain", ticket=str(ticket), control="shuffled", seed=1)[0]
     masks = [
@@ -107,10 +112,20 @@ def test_random_masks_need_the_weights_that_the_ticket_removes(perform):
     results, folder = perform("search", **SEARCH)
     path = folder / results.stages[0].ticket
     assert not Ticket.load(path).whole
-    for control in ("shuffled", "random"):
+    for control in ("shuffled", "random", "magnitude"):
         with pytest.raises(TicketError, match=f"'{control}'.*--whole-tickets"):
             perform("retrain", ticket=str(path), control=control)
     perform("retrain", ticket=str(path), control="reinit")
+
+
+def test_controls_of_a_pruned_network(perform, settle, monkeypatch):
+    given = {"method": {"name": "gmp", "target_density": 0.2}, "rewind_epoch": 1}
+    results, folder = perform("prune", **given, whole_tickets=True)
+    found = Ticket.load(folder / results.stages[0].ticket)
+    path = str(folder / results.stages[0].ticket)
+    mask, _, _ = starts(monkeypatch, settle, ticket=path, control="magnitude")
+    assert mask == found.mask.largest(found.weights)
+    assert mask.layers == found.mask.layers
 
 
 def test_whole_tickets_are_the_same_otherwise(perform, ticket):

@@ -109,7 +109,7 @@ def test_search_retrain_inspect(cli):
 
 def test_select_and_the_density_of_the_whole_network(cli):
     arguments = ["prune", "--task", "digits/lenet", *SMALL[2:], "--method", "mp"]
-    status, output, _ = cli(*arguments, "--target-density", 0.25)
+    status, output, _ = cli(*arguments, "--target-density", 0.25, "--select", "paper")
     stage = stages(output)[-1]
     # LeNet for these images: 150 + 2,400 weights of convolutions among 21,386 in all.
     assert status == 0 and re.search(r"kept +of network +validation", output)
@@ -122,6 +122,23 @@ def test_select_and_the_density_of_the_whole_network(cli):
     status, output, _ = cli(*arguments, *selected, "--target-density", 0.25)
     settings = (folder(output) / "settings.yaml").read_text()
     assert status == 0 and "select:\n  - conv\n  - '*.bias'" in settings
+    excluded = ["--select", "all", "--exclude", "7.*", "--exclude", "9.*"]
+    status, output, _ = cli(*arguments, *excluded, "--target-density", 0.25)
+    # Without two of the linear layers: 150 + 2,400 + 84 * 10 weights.
+    assert stages(output)[-1]["network_density"] == pytest.approx(
+        1 - 0.75 * 3_390 / 21_386, abs=0.001
+    )
+
+
+def test_by_default_the_kind_of_network_decides(cli):
+    arguments = [*SMALL[2:], "--method", "mp", "--target-density", 0.25]
+    status, output, _ = cli("prune", "--task", "digits/lenet", *arguments)
+    assert status == 0 and "select: auto" in (folder(output) / "settings.yaml").read_text()
+    # All but the last layer: 150 + 2,400 + 64 * 120 + 120 * 84 weights.
+    expected = 1 - 0.75 * 20_310 / 21_386
+    assert stages(output)[-1]["network_density"] == pytest.approx(expected, abs=0.001)
+    status, output, _ = cli("prune", "--task", "digits/digits_convnet", *arguments)
+    assert status == 0 and "select: paper" in (folder(output) / "settings.yaml").read_text()
 
 
 def test_threads(cli, monkeypatch):

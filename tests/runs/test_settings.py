@@ -113,6 +113,16 @@ def test_what_does_not_determine_the_result_makes_the_same_run(settle, other):
     assert settle("search", **other)[0].folder.name == settle("search")[0].folder.name
 
 
+def test_what_has_no_effect_is_not_recorded_and_makes_no_other_run(settle):
+    """Without a budget the optimiser moves the scores, whatever the setting says."""
+    plain, _ = settle("search")
+    given, _ = settle("search", method={"scores": "optimiser"})
+    budget, _ = settle("search", method={"target_density": 0.1})
+    assert "scores" not in plain.method and plain.folder == given.folder
+    assert budget.method["scores"] == "method"
+    assert plain.identity()["method"]["scores"] == "method", "earlier runs keep their folders"
+
+
 def test_processes_count_wherever_they_are(settle):
     one_machine, two = {"devices": 4}, {"devices": 2, "nodes": 2}
     assert settle("train", engine=one_machine)[0].folder == settle("train", engine=two)[0].folder

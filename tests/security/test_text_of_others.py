@@ -85,6 +85,18 @@ BOMBS = {
 }
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a: [1", "a: {b", "\x00", "!!timestamp x", "!!bool 7", "!!int ''", "a: *b", "- a\nb: 1"],
+)
+def test_yaml_that_is_none_is_told_in_one_line(cli: Command, text: str) -> None:
+    Path("sent.yaml").write_text(text)
+    for arguments in (["sweep", "sent.yaml"], ["train", "--config", "sent.yaml"]):
+        status, _, errors = cli(*arguments)
+        assert status == 2 and errors.count("\n") == 1, errors
+        assert errors.startswith("prunus: sent.yaml is not a YAML file: ")
+
+
 @pytest.mark.parametrize(("text", "message"), BOMBS.values(), ids=BOMBS)
 def test_yaml_that_is_small_and_becomes_large(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "sent.yaml"

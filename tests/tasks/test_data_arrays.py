@@ -122,7 +122,7 @@ def test_digits_loaders() -> None:
 
 def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(SettingError, match=r"pip install -e '\.\[demo\]' in the Prunus"):
+    with pytest.raises(SettingError, match=r"pip install .*\[demo\]"):
         load_data("digits", "/nowhere")
 
 

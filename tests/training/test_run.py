@@ -213,9 +213,7 @@ def test_tensorboard(tmp_path):
 
 def test_a_missing_tracker_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(
-        SettingError, match=r"trackers=wandb.*pip install -e '\.\[trackers\]' in the"
-    ):
+    with pytest.raises(SettingError, match=r"trackers=wandb.*pip install .*\[trackers\]"):
         make_trackers(["wandb"], tmp_path)
 
 

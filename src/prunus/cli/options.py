@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from prunus.errors import SettingError
+from prunus.errors import SettingError, how_to_install
 
 Flag = Annotated[bool, Parameter(negative="")]
 PLOTS = ("altair", "vl_convert")
@@ -88,7 +88,7 @@ def need(extra: str, *packages: str) -> None:
     if missing:
         raise SettingError(
             f"this command needs what is not installed: {', '.join(missing)}. Run "
-            f"pip install -e '.[{extra}]' in the Prunus clone"
+            f"{how_to_install(extra)}"
         )
 
 

@@ -33,6 +33,7 @@ def search(
     common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
     select: Annotated[list[str] | None, Parameter(negative="")] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: Annotated[list[float] | None, Parameter(negative="")] = None,
     bisect: Flag = False,
@@ -49,8 +50,11 @@ def search(
     method
         How to search (default: cs). Its settings: --set method.NAME=VALUE.
     select
-        Which weights may be removed: paper (convolutions), conv, linear, all, or patterns of names;
-        may be given more than once (default: the task's).
+        Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
+        embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
+        than once (default: the task's).
+    exclude
+        Which of these may not, in the same words.
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
@@ -68,10 +72,16 @@ def search(
         Folder of a finished search: imp (or --method imp-c) removes as much as that in each round,
         for as many rounds unless --rounds says otherwise.
     whole_tickets
-        Also store the weights that tickets remove: retrain --control shuffled or random needs them.
+        Also store the weights that tickets remove: retrain --control shuffled, random or
+        magnitude needs them.
     """
     own: dict[str, Any] = {
-        "method": {"name": method, "mask_init": mask_init, "select": _one(select)},
+        "method": {
+            "name": method,
+            "mask_init": mask_init,
+            "select": _one(select),
+            "exclude": _one(exclude),
+        },
         "rounds": rounds,
         "rewind_epoch": rewind_epoch,
         "whole_tickets": whole_tickets or None,
@@ -88,6 +98,7 @@ def prune(
     common: RunOptions = RunOptions(),  # noqa: B008
     method: str | None = None,
     select: Annotated[list[str] | None, Parameter(negative="")] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative="")] = None,
     mask_init: float | None = None,
     target_density: float | None = None,
     bisect: Flag = False,
@@ -100,8 +111,11 @@ def prune(
     method
         How to prune (default: cs). Its settings: --set method.NAME=VALUE.
     select
-        Which weights may be removed: paper (convolutions), conv, linear, all, or patterns of names;
-        may be given more than once (default: the task's).
+        Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
+        embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
+        than once (default: the task's).
+    exclude
+        Which of these may not, in the same words.
     mask_init
         Where the scores of CS start; lower keeps fewer weights.
     target_density
@@ -111,7 +125,14 @@ def prune(
     at_once
         With --bisect: runs to try side by side, each in a process of its own.
     """
-    own = {"method": {"name": method, "mask_init": mask_init, "select": _one(select)}}
+    own = {
+        "method": {
+            "name": method,
+            "mask_init": mask_init,
+            "select": _one(select),
+            "exclude": _one(exclude),
+        }
+    }
     densities = None if target_density is None else [target_density]
     _run("prune", common, own, densities, bisect=bisect, at_once=at_once)
 
@@ -120,7 +141,7 @@ def retrain(
     ticket: Path,
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    control: Literal["reinit", "shuffled", "random"] | None = None,
+    control: Literal["reinit", "shuffled", "random", "magnitude"] | None = None,
 ) -> None:
     """Train a ticket's subnetwork from its early weights, on its task or on another (--task).
 
@@ -135,7 +156,8 @@ def retrain(
     control
         Train something to compare the ticket with. reinit: its mask, with newly drawn weights.
         shuffled: its weights, under a random mask of the same density in every layer. random: the
-        same, but of the same density in all.
+        same, but of the same density in all. magnitude: its weights, under the mask of the largest
+        of them in every layer, of the same density there.
     """
     _run("retrain", common, {"ticket": str(ticket), "control": control})
 

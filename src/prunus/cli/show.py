@@ -10,9 +10,6 @@ from prunus.runs.results import RunResults, StageResult
 from prunus.sweeps.bisection import Bisection
 from prunus.tables import percent, printable, text_table
 
-_LITTLE = 0.5
-"""Of the weights, below which a mask says little about the size of the network."""
-
 
 def show_results(results: RunResults, folder: Path, *, finished: datetime | None = None) -> None:
     """The stages as a table, and what else there is to know about the run.
@@ -38,12 +35,8 @@ def show_results(results: RunResults, folder: Path, *, finished: datetime | None
         for stage in results.stages
     ]
     print(f"\n{text_table(header, rows)}")
-    removable = results.stages[-1].removable if results.stages else None
-    if removable is not None and removable < _LITTLE:
-        print(
-            f'\nOnly {percent(removable)} of the network\'s weights could be removed, and "kept" '
-            "counts no others: --select all takes them all."
-        )
+    if results.stages and (caution := results.stages[-1].caution):
+        print(f"\n{caution}")
     if results.control:
         print(f"\nA control ({printable(results.control)}), not the ticket itself.")
     if results.epochs_before:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from prunus.deployment.capture import as_input, inputs_like, plain_copy
 from prunus.deployment.quiet import quiet
-from prunus.errors import DeployError
+from prunus.errors import DeployError, how_to_install
 from prunus.files import write_atomically
 
 _TOLERANCE = 1e-3
@@ -66,7 +66,7 @@ def needed(*names: str) -> list[Any]:
         return [import_module(name) for name in names]
     except ImportError as error:
         raise DeployError(
-            f"ONNX needs the package {error.name}: pip install 'prunus[onnx]'"
+            f"ONNX needs the package {error.name}: {how_to_install('onnx')}"
         ) from error
 
 

@@ -1,49 +1,81 @@
 """Parametrizations of one weight tensor, and how they get on and off a model."""
 
 from prunus.gates.attach import (
+    Place,
     attach,
     check_attachable,
     freeze,
+    gate_of,
     gated_parameters,
     hard,
     is_attached,
+    places,
     plain_tensors,
+    refuse_changes,
     remove,
     strip,
     unfreeze,
 )
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
+from prunus.gates.concrete import ConcreteGate
+from prunus.gates.feather import FeatherGate
 from prunus.gates.fixed import FixedGate
-from prunus.gates.granularity import Granularity, Layout, layout
+from prunus.gates.granularity import (
+    Granularity,
+    Layout,
+    Pattern,
+    layout,
+    parse_pattern,
+    pattern_for,
+)
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
+from prunus.gates.inputs import InputLayout, input_layout
+from prunus.gates.salient import SalientGate
 from prunus.gates.scaling import ScalingGate
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
 from prunus.gates.top_k import TopKGate
+from prunus.gates.watching import InputWatcher, Watcher, WatchingGate, stop_watching
 
 __all__ = [
     "BernoulliGate",
+    "ConcreteGate",
+    "FeatherGate",
     "FixedGate",
     "Gate",
     "Granularity",
     "GrowingGate",
     "HardConcreteGate",
+    "InputLayout",
+    "InputWatcher",
     "Layout",
+    "Pattern",
+    "Place",
+    "SalientGate",
     "ScalingGate",
     "SigmoidGate",
     "SoftThresholdGate",
     "TopKGate",
+    "Watcher",
+    "WatchingGate",
     "attach",
     "check_attachable",
     "freeze",
+    "gate_of",
     "gated_parameters",
     "hard",
+    "input_layout",
     "is_attached",
     "layout",
+    "parse_pattern",
+    "pattern_for",
+    "places",
     "plain_tensors",
+    "refuse_changes",
     "remove",
+    "stop_watching",
     "strip",
     "unfreeze",
 ]

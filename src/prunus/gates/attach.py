@@ -6,15 +6,17 @@ several modules share, recurrent layers, and copies of a model that must not sha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, cast
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from prunus.errors import AttachError
 from prunus.gates.base import Gate
+from prunus.gates.watching import stop_watching
 from prunus.selection import Candidate
 
 
@@ -43,7 +45,35 @@ def attach(candidate: Candidate, gate: Gate) -> Gate:
         cast(Any, type(module))._prunus_order = order
         if isinstance(module, nn.RNNBase):
             _adapt_recurrent(module)
+    for _, module, attribute in candidate.owners[1:]:
+        pair = cast(nn.ModuleDict, module.parametrizations)[attribute]
+        pair.register_state_dict_post_hook(_leave_to_the_first)
+        pair.register_load_state_dict_pre_hook(_take_from_the_first)
     return gate
+
+
+def refuse_changes(model: nn.Module, chosen: Iterable[Candidate]) -> None:
+    """Let models of transformers refuse what would change gated weights without their gates.
+
+    They look for plain parameters by name, and would stop half-way. Resizing also makes other
+    shapes than those of `w^(k)`. `strip` and `remove` undo it.
+    """
+    owners = [module for candidate in chosen for _, module, _ in candidate.owners]
+    ties = any(isinstance(module, nn.Embedding) for module in owners)
+    for module in model.modules():
+        for name in _CHANGES if ties else _CHANGES[:1]:
+            if hasattr(type(module), name):
+                setattr(module, name, partial(_refuse, name))
+
+
+_CHANGES = ("resize_token_embeddings", "tie_weights")
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> NoReturn:
+    raise AttachError(
+        f"{name}() while the model is under a method: call it first, then attach. Weights that "
+        "were tied then share one gate, and stay tied"
+    )
 
 
 def is_attached(candidate: Candidate, gate: Gate) -> bool:
@@ -72,12 +102,36 @@ def gate_of(module: nn.Module, attribute: str) -> tuple[Gate, nn.Parameter]:
     return pair[0], pair.original
 
 
+class Place(NamedTuple):
+    """Where a tensor of a model lives. It stays valid if the module gets another path in the model.
+
+    Wrappers do that: `torch.compile` of a layer, checkpointing, adapters.
+    """
+
+    name: str
+    """The path, without gates, when the place was found."""
+    module: nn.Module
+    attribute: str
+
+    @property
+    def tensor(self) -> Tensor:
+        """The live one: for a gated parameter, the weight that is trained."""
+        if parametrize.is_parametrized(self.module, self.attribute):
+            return gate_of(self.module, self.attribute)[1]
+        return cast(Tensor, getattr(self.module, self.attribute))
+
+
 def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter and persistent buffer by the name it has without gates, shared ones once.
 
     The tensors are the live ones: for a gated parameter, the weight that is trained.
     """
-    tensors: dict[str, Tensor] = {}
+    return {place.name: place.tensor for place in places(model)}
+
+
+def places(model: nn.Module) -> list[Place]:
+    """Of all `plain_tensors`."""
+    found: list[Place] = []
     seen: set[int] = set()
     for path, module in model.named_modules():
         if isinstance(module, Gate) or _is_gated(module):
@@ -92,8 +146,9 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
         for attribute, tensor in own.items():
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                tensors[f"{path}.{attribute}" if path else attribute] = tensor
-    return tensors
+                name = f"{path}.{attribute}" if path else attribute
+                found.append(Place(name, module, attribute))
+    return found
 
 
 def strip(model: nn.Module) -> nn.Module:
@@ -147,6 +202,20 @@ def hard(model: nn.Module) -> Iterator[nn.Module]:
             gate.hard = was_hard
 
 
+# A weight and a gate that several modules share are saved once, under the name of the first: files
+# of safetensors, and so those of transformers, refuse tensors that share memory.
+
+
+def _leave_to_the_first(_: nn.Module, state: dict[str, Any], prefix: str, *__: Any) -> None:
+    for key in [key for key in state if key.startswith(prefix)]:
+        del state[key]
+
+
+def _take_from_the_first(pair: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name, tensor in (*pair.named_parameters(), *pair.named_buffers()):
+        state.setdefault(prefix + name, tensor.detach())
+
+
 def _gated(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     for path, module in model.named_modules():
         if parametrize.is_parametrized(module):
@@ -164,6 +233,10 @@ def _detach(model: nn.Module, keep_gated: bool) -> None:
     # With shared weights the first removal writes the gated weight into the shared parameter; the
     # others must then leave it as it is.
     unfreeze(model)
+    for module in model.modules():
+        for name in _CHANGES:
+            module.__dict__.pop(name, None)
+        stop_watching(module)
     written: set[int] = set()
     for _, module, attribute in list(_gated(model)):
         _own_class(module)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
+
+from prunus.errors import AttachError
+
+
+class UnderGateError(AttachError, NotImplementedError):
+    """An assignment to a gated weight. PyTorch tries one when it puts the gate on, and takes
+    `NotImplementedError` for an answer."""
 
 
 class Gate(nn.Module):
@@ -24,13 +32,10 @@ class Gate(nn.Module):
     scale: float = 1.0
     """Factor on every weight that is kept; folded into the weights when the gate is stripped."""
 
-    round_mask: Tensor | None
+    round_mask: Tensor | None = None
     """The mask that the last round committed to, until the next step. The gate itself may no longer
-    know it, because it was reset for the next round."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("round_mask", None, persistent=False)
+    know it, because it was reset for the next round. Not a buffer: averages of a model
+    (`AveragedModel`) go through its buffers in pairs with those of a copy, which may hold none."""
 
     def forward(self, w: Tensor) -> Tensor:
         hard = self.hard or (self.hard_in_eval and not self.training)
@@ -39,6 +44,20 @@ class Gate(nn.Module):
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""
         return self.decide() if self.round_mask is None else self.round_mask
+
+    def right_inverse(self, _: Tensor) -> Tensor:
+        """For `module.weight = value`, which cannot be undone behind a gate."""
+        raise UnderGateError(
+            "a weight under a gate cannot be replaced by another tensor (`module.weight = ...`, as "
+            "tie_weights does): change the model first, then attach"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # For `model.to(torch.bfloat16)`: scores move in steps too small for 16 bits.
+        super()._apply(lambda tensor: _in_float32(fn(tensor), tensor), recurse)  # type: ignore[no-untyped-call]
+        if self.round_mask is not None:
+            self.round_mask = fn(self.round_mask)
+        return self
 
     # What a gate defines
 
@@ -72,6 +91,16 @@ def learned(weight: Tensor, start: float) -> nn.Parameter:
     """A parameter of the weight's shape, all at `start`: float32, or wider if the weight is."""
     dtype = torch.promote_types(weight.dtype, torch.float32)
     return nn.Parameter(torch.full_like(weight, start, dtype=dtype).detach())
+
+
+def _in_float32(converted: Tensor, before: Tensor) -> Tensor:
+    """`converted`, or `before` in its place and layout if that has fewer than 32 bits."""
+    wide = converted.dtype
+    if converted.is_floating_point():
+        wide = torch.promote_types(wide, torch.float32)
+    if wide == converted.dtype:
+        return converted
+    return torch.empty_like(converted, dtype=wide).copy_(before)
 
 
 def masked(w: Tensor, mask: Tensor) -> Tensor:

@@ -34,3 +34,9 @@ class GrowingGate(Gate):
     def dense_gradient(self) -> Tensor | None:
         """What was collected, summed over backward passes; None if there was no backward pass."""
         return None if self._probe is None else self._probe.grad
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Also forget what was collected."""
+        super().zero_grad(set_to_none)
+        if self._probe is not None:
+            self._probe.grad = None

@@ -61,7 +61,7 @@ class Guest:
             f"steps={steps}: the trainer does not know how many it makes; set its max_steps",
         )
         if self._settings and "steps" not in self._settings:
-            method.set_steps(int(steps))
+            set_steps(method, int(steps))
         check(
             method.hardened or method.steps <= steps,
             f"steps={method.steps} are more than the {steps} steps of this training, at whose end "
@@ -93,6 +93,15 @@ class Guest:
         method.strip()
         self.method = None
         return ticket
+
+
+def set_steps(method: Method, steps: int) -> None:
+    """Set `T` of a method that has made no step yet, and derive anew what follows from it."""
+    k = method.rewind_step or 0
+    check(k <= steps, f"rewind_step={k} is not among the {steps} steps of this training")
+    method.steps = steps
+    method.prepare()
+    method.load_state_dict(method.state_dict())  # what RigL's gates are told as they attach
 
 
 def _check_groups(method: Method, optimizer: Optimizer) -> None:

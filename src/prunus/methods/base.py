@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus import gates as gating
-from prunus.errors import AttachError, PrunusWarning, SettingError
+from prunus.errors import AttachError, PrunusWarning, SearchWarning, SelectionWarning, SettingError
 from prunus.gates.base import masked
 from prunus.masks import Mask
 from prunus.methods.common.statistics import Statistics, statistics
@@ -23,8 +23,11 @@ from prunus.methods.hooks import Evaluate, G
 from prunus.methods.lifecycle import LifeCycle, Moment
 from prunus.methods.loop import Loop
 from prunus.methods.settings import check
-from prunus.selection import choose
+from prunus.selection import choose, default_rule
 from prunus.tickets.ticket import Manifest, Ticket
+
+_LITTLE = 0.5
+"""Of all parameters, below which a selection that nobody spelt out is worth a warning."""
 
 
 class Method(Loop[G]):
@@ -45,9 +48,7 @@ class Method(Loop[G]):
         self.life = LifeCycle()
         self._following = None
         self._withheld = []
-        self.selection = choose(model, self.select)
-        if not isinstance(self.select, str):
-            self.select = [candidate.name for candidate in self.selection]
+        self._select()
         self.gates = {c.name: self.make_gate(c) for c in self.selection}
         self.check_gates()
         try:
@@ -56,26 +57,14 @@ class Method(Loop[G]):
         except BaseException:
             gating.remove(model)  # all gates or none
             raise
+        gating.refuse_changes(model, self.selection)
+        self._places = gating.places(model)
         self._rewind_weights = self._snapshot() if k == 0 else None
         if self.freeze_weights:
             gating.freeze(model)
         self.on_attach()
 
     # What happens to a round
-
-    def set_steps(self, steps: int) -> None:
-        """Set `T` anew before the first step: some loops know it only when they begin."""
-        self._check_attached()
-        begun = self.round > 1 or self.t > 0
-        check(
-            not begun or steps == self.steps,
-            f"steps={steps}: the search has begun, with steps={self.steps}",
-        )
-        k = self.rewind_step or 0
-        check(k <= steps, f"rewind_step={k} is not among the {steps} steps of a round")
-        self.steps = steps
-        self.prepare()
-        self.load_state_dict(self.state_dict())  # what a method derives from `T` as it attaches
 
     def commit(self, evaluate: Evaluate | None = None) -> Mask:
         """Decide the mask that this round found; it holds until the next `step`.
@@ -153,8 +142,8 @@ class Method(Loop[G]):
         self._check_attached()
         early = self._weights_to_rewind_to()
         with torch.no_grad():
-            for name, tensor in gating.plain_tensors(self.model).items():
-                tensor.copy_(early[name])
+            for place in self._places:
+                place.tensor.copy_(early[place.name])
         self.life.rewind()
 
     def harden(self, evaluate: Evaluate | None = None) -> Mask:
@@ -168,12 +157,31 @@ class Method(Loop[G]):
         self.life.harden()
         self._fix_gates()
         with torch.no_grad():
-            for gate, weight in gating.gated_parameters(self.model).values():
+            for name, weight in self.weights.items():
+                gate = self.gates[name]
                 if self.life.rewound:  # what the search learned was for other weights than w^(k)
                     gate.unscale()
                 else:
                     gate.fold(weight)
         return mask
+
+    def give_mask(self, copy: nn.Module) -> nn.Module:
+        """Give a copy of the model the binary mask as it is now, for `prunus.hard` and `strip`.
+
+        For averages of weights (EMA): they average scores as well, and the mask of average scores
+        has another density. The copy may be wrapped, as in `torch.optim.swa_utils.AveragedModel`.
+        """
+        self._check_attached()
+        own, twins = gating.gated_parameters(self.model), gating.gated_parameters(copy)
+        shapes = [[weight.shape for _, weight in gated.values()] for gated in (own, twins)]
+        if shapes[0] != shapes[1]:
+            raise AttachError(
+                f"this {type(copy).__name__} is no copy of the model under the method: it has "
+                f"{len(twins)} gates, the model {len(own)}, or they are for other weights"
+            )
+        for (gate, _), (twin, weight) in zip(own.values(), twins.values(), strict=True):
+            twin.round_mask = gate.mask().to(weight.device, copy=True)
+        return copy
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
         """For methods that choose among masks when they commit: how good the model is with one."""
@@ -235,7 +243,26 @@ class Method(Loop[G]):
 
     # Details
 
+    def _select(self) -> None:
+        """Select parameters; what is recorded of the rules is plain data."""
+        if self.select == "auto":
+            self.select = default_rule(self.model)
+        self.selection = choose(self.model, self.select, self.exclude)
+        if not isinstance(self.select, str) or not isinstance(self.exclude, str | None):
+            self.select, self.exclude = [c.name for c in self.selection], None
+        if self.select in ("paper", "body") and self.selection.share < _LITTLE:
+            largest = sorted(self.selection.passed_over, key=lambda c: -c.parameter.numel())[:3]
+            warn(
+                f"select={self.select!r} takes {self.selection.share:.1%} of all parameters of the "
+                "model, and densities count no others. Left out are "
+                f"{', '.join(c.name for c in largest)}: say in select what may be removed",
+                SelectionWarning,
+                stacklevel=4,
+            )
+
     def _decide(self, evaluate: Evaluate | None) -> None:
+        if lost := self._lost():
+            warn(lost, SearchWarning, stacklevel=3)
         self._hold(None)
         self._hold(self.on_commit(evaluate))
         self.life.commit()

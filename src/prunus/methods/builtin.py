@@ -1,8 +1,11 @@
 """The methods that Prunus brings, one line each: this is all that registers them."""
 
+from prunus.methods.acdc import AlternatingCompression as AlternatingCompression
 from prunus.methods.amc import AMC as AMC
 from prunus.methods.cs import ContinuousSparsification as ContinuousSparsification
+from prunus.methods.cts import ConcreteTicketSearch as ConcreteTicketSearch
 from prunus.methods.dnw import DiscoveringNeuralWirings as DiscoveringNeuralWirings
+from prunus.methods.feather import Feather as Feather
 from prunus.methods.gmp import GradualMagnitudePruning as GradualMagnitudePruning
 from prunus.methods.imp import ContinuedMagnitudePruning as ContinuedMagnitudePruning
 from prunus.methods.imp import IterativeMagnitudePruning as IterativeMagnitudePruning
@@ -12,9 +15,13 @@ from prunus.methods.iss import (
 from prunus.methods.l0 import L0Regularisation as L0Regularisation
 from prunus.methods.mp import MagnitudePruning as MagnitudePruning
 from prunus.methods.netslim import NetworkSlimming as NetworkSlimming
+from prunus.methods.pilot import PILoT as PILoT
 from prunus.methods.random import RandomPruning as RandomPruning
 from prunus.methods.rigl import RigL as RigL
 from prunus.methods.seq_cs import SequentialSparsification as SequentialSparsification
+from prunus.methods.snip import SNIP as SNIP
 from prunus.methods.soft_threshold import (
     SoftThresholdReparameterisation as SoftThresholdReparameterisation,
 )
+from prunus.methods.synflow import SynFlow as SynFlow
+from prunus.methods.wanda import Wanda as Wanda

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 from warnings import warn
 
@@ -11,22 +11,29 @@ import torch
 from torch import Tensor
 
 from prunus.errors import AttachError, PrunusWarning, SearchWarning
-from prunus.gates import Granularity, SigmoidGate, layout
+from prunus.gates import Granularity, Layout, SigmoidGate, layout
 from prunus.masks import Mask
 from prunus.methods.common.budget import (
     all_equal,
-    budgets,
-    check_feasible,
+    competition_of,
     cut_scores,
     move_scores,
     shift_scores,
     spread,
 )
-from prunus.methods.common.costs import MultiplyAdds
-from prunus.methods.common.families import Freezable, Penalised, Rewinding, check_reachable
+from prunus.methods.common.budgeted import Counting
+from prunus.methods.common.competition import EVERYTHING, Budget, Competition, Scope
+from prunus.methods.common.families import Freezable, Penalised, Rewinding
 from prunus.methods.common.groups import Groups
 from prunus.methods.common.misuse import signs_of_misuse
-from prunus.methods.common.schedules import cosine, cubic
+from prunus.methods.common.schedules import cosine
+from prunus.methods.common.targets import (
+    Fractions,
+    as_settings,
+    budgets,
+    check_affordable,
+    check_targets,
+)
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, check, setting
 from prunus.selection import Candidate
@@ -44,7 +51,7 @@ _SOFT = 0.001
 """With a budget, `beta` in units of the scores' spread when a round begins."""
 
 
-class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
+class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Penalised[SigmoidGate]):
     """Learn a binary mask by gradient descent on `L(f(.; sigmoid(beta*s) * w)) + lambda*||m||_1`.
 
     Attach it to any model, then train with `param_groups`, add `penalty()` to the loss and call
@@ -55,7 +62,8 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
     keeps fewer. Or `target_density`, which the search ends at, to the nearest weight (with coarser
     `granularity`: missed by half of the largest gate at most). The threshold that scores must
     exceed then follows their quantile: `sigmoid(beta*(s - tau_t))`, where `tau_t` leaves a density
-    that falls from 1 to the target over the first 80 % of the round.
+    that falls from 1 to the target over the first 80 % of the round. `target_macs`, `scope` and a
+    `granularity` of `"N:M"` are other budgets, met in the same way with several thresholds.
 
     With a budget the scores are not the optimiser's business: `param_groups` has the weights alone,
     and `step` moves the scores, by gradients that it clears itself (`optimizer.zero_grad()` leaves
@@ -82,10 +90,21 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
             "scores start near zero (the paper's are from -0.3 to 0.3)",
         ),
     )
-    target_density: float | Sequence[float] | None = setting(
+    target_density: Fractions = setting(
         "instead of `mask_init`, the density to end at; or one for each round, so that one search "
         "finds tickets of several densities",
         default=None,
+    )
+    target_macs: Fractions = setting(
+        "instead of `target_density` or with it, the fraction of the multiply-adds (of the "
+        "selected layers) to end at",
+        default=None,
+        added=True,
+    )
+    scope: Scope = setting(
+        "where scores compete for the budget: in the whole network or in each layer",
+        default="global",
+        added=True,
     )
     scores: Literal["method", "optimiser"] = setting(
         'with a budget, what moves the scores: "method" needs no rate and suits every optimiser; '
@@ -107,7 +126,10 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
             "beta rises from 1, so beta_T must exceed 1 (the paper uses 200)",
         ),
     )
-    granularity: Granularity = setting("how many weights share a gate", default="weight")
+    granularity: Granularity = setting(
+        "how many weights share a gate; or a pattern such as 2:4, which is a budget as well",
+        default="weight",
+    )
     mask_scale: Literal["init", "none"] = setting(
         'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
         'attaching changes no output; "none" is the formula as printed in the paper',
@@ -119,39 +141,45 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         default=1,
     )
 
+    @classmethod
+    def without_effect(cls, settings: Mapping[str, Any]) -> set[str]:
+        return set() if settings.get("target_density") else {"scores"}
+
     def prepare(self) -> None:
         check(
             self.anneal_every == 1 or 1 < self.anneal_every <= self.steps // 2,
             f"anneal_every={self.anneal_every} is not between 1 and half of the {self.steps} steps "
             "a round",
         )
-        self.targets = budgets(self.target_density)
+        self.targets = budgets(self.target_density, self.target_macs, self.scope, self.granularity)
+        self.target_density, self.target_macs = as_settings(self.targets)
         check(
             not self.targets or self.mask_init == 0,
-            f"mask_init={self.mask_init} and target_density={self.target_density} are two ways to "
-            "say how many weights to keep: give one of them",
+            f"mask_init={self.mask_init} and a budget are two ways to say how many weights to "
+            "keep: give one of them",
         )
-        self.target_density = self.targets[0] if len(self.targets) == 1 else self.targets or None
         if not self.targets:
             self.scores = "optimiser"
 
     def check_gates(self) -> None:
-        for density in self.targets:
-            check_reachable(density, self.selection)
-            check_feasible(list(self.gates.values()), density)
+        check_targets(self._layouts, self.targets, self.scope)
+
+    def check_costs(self, costs: Mapping[str, float]) -> None:
+        check_affordable(self._layouts, self.targets, costs)
 
     def check_rounds(self, rounds: int) -> None:
         check(
             rounds >= len(self.targets),
-            f"target_density={self.targets} is one for each of {len(self.targets)} rounds, but "
-            f"there is only {rounds}: do more rounds, or give fewer densities",
+            f"{self._budget} is one for each of {len(self.targets)} rounds, but there is only "
+            f"{rounds}: do more rounds, or give fewer",
         )
         if self.targets and rounds > len(self.targets):
-            path = [f"{self.targets[-1] ** (n / rounds):.3g}" for n in range(1, rounds + 1)]
+            last = self.targets[-1].density or self.targets[-1].macs or 1.0
+            path = [f"{last ** (n / rounds):.3g}" for n in range(1, rounds + 1)]
             warn(
-                f"target_density={self.target_density} with {rounds} rounds: those after round "
-                f"{len(self.targets)} hardly change the mask. Do fewer rounds, or give a "
-                f"density for each, such as [{', '.join(path)}]",
+                f"{self._budget} with {rounds} rounds: those after round {len(self.targets)} "
+                f"hardly change the mask. Do fewer rounds, or give one for each, such as "
+                f"[{', '.join(path)}]",
                 PrunusWarning,
                 stacklevel=2,
             )
@@ -167,10 +195,13 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         )
 
     def on_attach(self) -> None:
+        super().on_attach()
         self._spread = 1.0
         self._idle = 0  # steps without a gradient of the scores, in this round
-        self._costs: Mapping[str, float] | None = None
-        self._counting = MultiplyAdds(self.selection) if self.penalty_cost == "macs" else None
+
+    @property
+    def counts_macs(self) -> bool:
+        return self.penalty_cost == "macs" or self.target_macs is not None
 
     def param_groups(
         self,
@@ -204,11 +235,9 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
 
     def penalty_terms(self) -> Iterator[Tensor]:
         """`||sigmoid(beta*s)||_1`; cheapest after the forward pass of the same step."""
-        if self._counting is None:
+        costs = self.costs()
+        if self.penalty_cost == "weights":
             return (gate.l1() for gate in self.gates.values())
-        if self._costs is None:
-            self._costs = self._counting.factors()
-        costs = self._costs
         return (gate.l1() * costs[name] for name, gate in self.gates.items())
 
     @property
@@ -227,7 +256,8 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         doubled = own and self.t & (self.t - 1) == 0
         if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
             start, end = self._target(self.round - 1), self._target(self.round)
-            shift_scores(gates, cubic(start, end, self.t / (_SETTLED * self.steps)))
+            budget = start.towards(end, self.t / (_SETTLED * self.steps))
+            shift_scores(gates, budget, self._competition())
             if own:
                 self._spread = spread(gates)
         progress, beta_end = self._progress(self.t), self.final_temperature
@@ -256,7 +286,7 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         gates = list(self.gates.values())
         at_rest = all_equal(gates)
         if self.targets:
-            cut_scores(gates, self._target(self.round))
+            cut_scores(gates, self._target(self.round), self._competition())
         for sign in signs_of_misuse(
             self.stats(), t=self.t, steps=self.steps, idle=self._idle, at_rest=at_rest
         ):
@@ -287,9 +317,22 @@ class ContinuousSparsification(Rewinding, Freezable, Penalised[SigmoidGate]):
         super().load_state_dict(state)
         self._spread, self._idle = state.get("spread", 1.0), state.get("idle", 0)
 
-    def _target(self, round_: int) -> float:
+    def _target(self, round_: int) -> Budget:
         """Where a round ends; rounds beyond the last target stay there."""
-        return self.targets[min(round_, len(self.targets)) - 1] if round_ else 1.0
+        return self.targets[min(round_, len(self.targets)) - 1] if round_ else EVERYTHING
+
+    def _competition(self) -> Competition:
+        costs = [self.costs()[name] for name in self.gates] if self.target_macs else None
+        return competition_of(list(self.gates.values()), scope=self.scope, costs=costs)
+
+    @property
+    def _layouts(self) -> dict[str, Layout]:
+        return {name: gate.layout for name, gate in self.gates.items()}
+
+    @property
+    def _budget(self) -> str:
+        given = {"target_density": self.target_density, "target_macs": self.target_macs}
+        return ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
 
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from prunus.gates import FixedGate
 from prunus.masks import Mask
-from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod, Scope, Scoped
-from prunus.methods.common.ranking import keep_density, magnitudes
-from prunus.methods.common.schedules import cubic
+from prunus.methods.common.budgeted import RanksWeights
+from prunus.methods.common.competition import EVERYTHING, Budget
+from prunus.methods.common.families import FixedMaskMethod, Scope, Scoped
+from prunus.methods.common.ranking import magnitudes
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, check, setting
 
@@ -14,7 +15,7 @@ CUTS = 100
 """About how many cuts there are, unless `every` says otherwise."""
 
 
-class GradualMagnitudePruning(Scoped, EndsAtDensity[FixedGate], FixedMaskMethod):
+class GradualMagnitudePruning(Scoped, RanksWeights[FixedGate], FixedMaskMethod):
     """Remove the smallest weights little by little while training.
 
     From step `t0 = start * T` to `t1 = end * T` of the first round the density is
@@ -62,11 +63,10 @@ class GradualMagnitudePruning(Scoped, EndsAtDensity[FixedGate], FixedMaskMethod)
         if self.round > 1 or not 0 < since <= window:
             return
         if since % every == 0 or since == window:
-            self.set_mask(self._cut(cubic(1.0, self.target_density, since / window)))
+            self.set_mask(self._cut(EVERYTHING.towards(self.budget, since / window)))
 
     def on_commit(self, _: Evaluate | None) -> Mask:
-        return self.mask() if self.finished else self._cut(self.target_density)
+        return self.mask() if self.finished else self._cut(self.budget)
 
-    def _cut(self, density: float) -> Mask:
-        ranks = magnitudes(self.model)
-        return Mask(keep_density(ranks, None, density, per_layer=self.scope == "layer"))
+    def _cut(self, budget: Budget) -> Mask:
+        return Mask(self.keep(magnitudes(self.weights), None, budget))

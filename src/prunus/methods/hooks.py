@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Generic
 
 from torch import nn
 from typing_extensions import TypeVar
 
-from prunus.gates import Gate
+from prunus.gates import Gate, gate_of
 from prunus.masks import Mask
 from prunus.methods.lifecycle import LifeCycle, Moment
 from prunus.methods.settings import Declared, Must, setting
-from prunus.selection import Candidate, Select
+from prunus.selection import Candidate, Select, Selection
 
 Evaluate = Callable[[], float]
 """The accuracy (or any score, higher is better) of the model as it is, on held-out data."""
@@ -39,13 +39,17 @@ class Hooks(Declared, Generic[G]):
     model: nn.Module = field(kw_only=False)
     gates: dict[str, G] = field(init=False)
     """By the name of the parameter."""
+    selection: Selection = field(init=False)
     life: LifeCycle = field(init=False)
 
     steps: int = setting(
         "`T`: training steps in a round",
         must=Must(lambda n: n > 0, "a round needs at least one training step"),
     )
-    select: Select = setting("which parameters are sparsified", default="paper")
+    select: Select = setting("which parameters are sparsified", default="auto")
+    exclude: Select | None = setting(
+        "which of these are left out after all", default=None, added=True
+    )
     rewind_step: int | None = setting(
         "`k`: the step of the first round whose weights `w^(k)` become those of tickets (0: those "
         "at attaching; None: no copy is kept)",
@@ -63,6 +67,11 @@ class Hooks(Declared, Generic[G]):
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
+
+    @classmethod
+    def without_effect(cls, settings: Mapping[str, Any]) -> set[str]:  # noqa: ARG003 (few have any)
+        """The settings that say nothing beside these others: runs do not record them."""
+        return set()
 
     def make_gate(self, candidate: Candidate) -> G:
         """The gate for one parameter; every method has to define this."""
@@ -100,6 +109,11 @@ class Hooks(Declared, Generic[G]):
         return False
 
     # Where the method stands
+
+    @property
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The weights that are trained under the gates, by the name of the parameter."""
+        return {c.name: gate_of(c.module, c.owners[0][2])[1] for c in self.selection}
 
     @property
     def round(self) -> int:

@@ -63,7 +63,7 @@ class ContinuedMagnitudePruning(FixedMaskMethod):
         super()._decide(evaluate)
 
     def on_commit(self, _: Evaluate | None) -> Mask:
-        ranks, mask = magnitudes(self.model), self.mask()
+        ranks, mask = magnitudes(self.weights), self.mask()
         remaining: dict[str, Tensor] = {}
         for names, rate in self._cuts():
             remaining |= remove_lowest({name: ranks[name] for name in names}, mask, rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
@@ -16,13 +17,12 @@ from prunus.errors import AttachError
 from prunus.methods.common.groups import Groups, without
 from prunus.methods.hooks import G, Hooks
 from prunus.methods.settings import check
-from prunus.selection import Selection
 
 
 class Loop(Hooks[G]):
     """The part of `Method` that is for the training loop."""
 
-    selection: Selection = field(init=False)
+    _places: list[gating.Place] = field(init=False)
     _rewind_weights: Mapping[str, Tensor] | None = field(init=False)
     _following: RemovableHandle | None = field(init=False)
     _withheld: list[tuple[nn.Parameter, Tensor | None]] = field(init=False)
@@ -55,15 +55,19 @@ class Loop(Hooks[G]):
         self._check_attached()
         return next(self.model.parameters()).new_zeros(())
 
+    def penalised(self) -> list[nn.Parameter]:
+        """What the penalty depends on."""
+        return [p for gate in self.gates.values() for p in gate.parameters()]
+
     def regularize(self, scale: float = 1.0) -> None:
-        """Instead of adding `penalty()` to the loss, add its gradient to those of the gates.
+        """Instead of adding `penalty()` to the loss, add its gradient to those that are there.
 
         Call it once for each step of the optimiser, after the last backward pass. `scale` is the
         factor on the loss that these gradients still have, as of a `GradScaler`.
         """
         penalty = self.penalty()
         if penalty.requires_grad:
-            learned = [p for gate in self.gates.values() for p in gate.parameters()]
+            learned = self.penalised()
             # Not backward(), which would tell DDP. The graph may be that of a forward pass whose
             # own backward pass is still to come.
             gradients = torch.autograd.grad(scale * penalty, learned, retain_graph=True)
@@ -98,6 +102,8 @@ class Loop(Hooks[G]):
                 "follow() calls step() after each step of the optimiser already, and this call "
                 "would count the step twice: leave it out, or remove() the handle of follow()"
             )
+        if self.t == 0 and (lost := self._lost()):
+            raise AttachError(lost)
         if self.life.holds_mask:
             self._hold(None)
         self.life.step()
@@ -120,6 +126,7 @@ class Loop(Hooks[G]):
         )
         self._stop_following()
         self._following = optimizer.register_step_post_hook(self._after_optimiser)
+        self._clear_with(optimizer, self._following)
         return self._following
 
     @property
@@ -136,6 +143,23 @@ class Loop(Hooks[G]):
             gate.hard_in_eval = value
 
     # Details
+
+    def _clear_with(self, optimizer: Optimizer, following: RemovableHandle) -> None:
+        """Let the `optimizer` that is followed clear the gradients of gates too, with its own.
+
+        After a step there are none. After one that a GradScaler skipped, they are as bad as those
+        of the weights, and would spoil the next step. Optimisers have no hook for this.
+        """
+        reference, zero_grad = weakref.ref(optimizer), type(optimizer).zero_grad
+
+        def zero_all(set_to_none: bool = True) -> None:
+            if (optimizer := reference()) is not None:
+                zero_grad(optimizer, set_to_none)
+            if self._follows and self._following is following:
+                for gate in self.gates.values():
+                    gate.zero_grad(set_to_none)
+
+        optimizer.zero_grad = zero_all  # type: ignore[method-assign]
 
     def _after_optimiser(self, *_: Any) -> None:
         if not self._attached:  # prunus.strip or prunus.remove: nothing is left to do
@@ -160,12 +184,24 @@ class Loop(Hooks[G]):
         return {**self.__dict__, "_following": None}  # an optimiser is followed by one method only
 
     def _hold(self, mask: Mapping[str, Tensor] | None) -> None:
-        for name, (gate, weight) in gating.gated_parameters(self.model).items():
-            gate.round_mask = None if mask is None else mask[name].to(weight.device)
+        for name, weight in self.weights.items():
+            held = None if mask is None else mask[name].to(weight.device)
+            self.gates[name].round_mask = held
 
     def _snapshot(self) -> dict[str, Tensor]:
-        tensors = gating.plain_tensors(self.model)
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        return {place.name: place.tensor.detach().clone() for place in self._places}
+
+    def _lost(self) -> str:
+        """What is wrong if the model no longer has all gates; empty if it has."""
+        modules = set(self.model.modules())
+        lost = [name for name, gate in self.gates.items() if gate not in modules]
+        if not lost:
+            return ""
+        return (
+            f"{', '.join(lost)}: the module was replaced after attaching (as by "
+            "resize_token_embeddings), and its gate is no longer part of the model. Change the "
+            "model first, then attach"
+        )
 
     @property
     def _attached(self) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from prunus.gates import FixedGate
 from prunus.masks import Mask
-from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
-from prunus.methods.common.ranking import keep_density, magnitudes
+from prunus.methods.common.budgeted import RanksWeights
+from prunus.methods.common.families import FixedMaskMethod
+from prunus.methods.common.ranking import magnitudes
 from prunus.methods.hooks import Evaluate
 
 
-class MagnitudePruning(EndsAtDensity[FixedGate], FixedMaskMethod):
+class MagnitudePruning(RanksWeights[FixedGate], FixedMaskMethod):
     """Train the dense network; then keep, in one cut, the fraction `target_density` of the weights
     that have the largest magnitude in the whole network. Fine-tuning follows.
 
@@ -19,4 +20,4 @@ class MagnitudePruning(EndsAtDensity[FixedGate], FixedMaskMethod):
     name = "mp"
 
     def on_commit(self, _: Evaluate | None) -> Mask:
-        return Mask(keep_density(magnitudes(self.model), self.mask(), self.target_density))
+        return Mask(self.keep(magnitudes(self.weights), self.mask(), self.budget))

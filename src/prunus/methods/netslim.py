@@ -10,15 +10,15 @@ from torch import Tensor
 
 from prunus.gates import ScalingGate
 from prunus.masks import Mask
-from prunus.methods.common.families import EndsAtDensity, Penalised, Rewinding
+from prunus.methods.common.budgeted import RanksWeights
+from prunus.methods.common.families import Penalised, Rewinding
 from prunus.methods.common.groups import Groups
-from prunus.methods.common.ranking import keep_density
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, setting
 from prunus.selection import Candidate
 
 
-class NetworkSlimming(Rewinding, EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
+class NetworkSlimming(Rewinding, RanksWeights[ScalingGate], Penalised[ScalingGate]):
     """Train weights `w` and factors `g` together: `L(f(.; g * w)) + lambda_1 * ||g||_1`.
 
     When a round commits, the weights with the smallest `|g|` in the whole network are removed, so
@@ -62,4 +62,4 @@ class NetworkSlimming(Rewinding, EndsAtDensity[ScalingGate], Penalised[ScalingGa
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         ranks = {name: gate.scaling.detach().abs() for name, gate in self.gates.items()}
-        return Mask(keep_density(ranks, self.mask(), self.target_density))
+        return Mask(self.keep(ranks, self.mask(), self.budget))

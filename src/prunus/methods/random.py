@@ -19,6 +19,6 @@ class RandomPruning(Scoped, Seeded, EndsAtDensity[FixedGate], FixedMaskMethod):
 
     def on_attach(self) -> None:
         # Only how many are kept matters here; which ones is drawn next, on the CPU.
-        per_layer, ranks = self.scope == "layer", magnitudes(self.model)
+        per_layer, ranks = self.scope == "layer", magnitudes(self.weights)
         counted = Mask(keep_density(ranks, None, self.target_density, per_layer=per_layer))
         self.set_mask(counted.shuffled(self.seed) if per_layer else counted.random(self.seed))

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 
-from prunus.gates import GrowingGate, gated_parameters
+from prunus.gates import GrowingGate
 from prunus.methods.common.families import EndsAtDensity, Seeded, sampler
+from prunus.methods.common.processes import sum_over_processes
 from prunus.methods.common.ranking import keep_highest
 from prunus.methods.common.schedules import cosine
 from prunus.methods.settings import Must, setting
@@ -92,19 +92,18 @@ class RigL(Seeded, EndsAtDensity[GrowingGate]):
 
     def _listen(self, t: int) -> None:
         """Let the gates collect dense gradients if the mask is updated after step `t`."""
-        for name, (_, weight) in gated_parameters(self.model).items():
+        for name, weight in self.weights.items():
             self.gates[name].listen(weight if self._updates_at(t) else None)
 
     @torch.no_grad()
     def _update(self) -> None:
         fraction = cosine(self.fraction, self.t / self.last_step)
-        for name, (_, weight) in gated_parameters(self.model).items():
+        for name, weight in self.weights.items():
             gate, count = self.gates[name], int(fraction * self.counts[name])
             gradient = gate.dense_gradient
             if gradient is None:  # no backward pass came here
                 continue
-            if dist.is_available() and dist.is_initialized():  # the same mask in all processes
-                dist.all_reduce(gradient)
+            sum_over_processes(gradient)
             before = gate.present.clone()
             stay = keep_highest({name: weight.abs()}, {name: before}, self.counts[name] - count)
             come = keep_highest({name: gradient.abs()}, {name: ~stay[name]}, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -10,7 +9,9 @@ from torch import Tensor
 
 from prunus.gates import Granularity, SigmoidGate
 from prunus.masks import Mask
+from prunus.methods.common.competition import Scope
 from prunus.methods.common.ranking import remove_lowest
+from prunus.methods.common.targets import Fractions
 from prunus.methods.cs import ContinuousSparsification
 from prunus.methods.hooks import Evaluate
 from prunus.methods.imp import RATE
@@ -48,7 +49,9 @@ class SequentialSparsification(ContinuousSparsification):
         "the fraction of the remaining weights that a round removes", default=0.2, must=RATE
     )
     # Settings of CS that are fixed here:
-    target_density: float | Sequence[float] | None = setting("none", default=None, init=False)
+    target_density: Fractions = setting("none", default=None, init=False)
+    target_macs: Fractions = setting("none", default=None, init=False)
+    scope: Scope = setting("there is no budget", default="global", init=False)
     scores: Literal["method", "optimiser"] = setting(
         "the optimiser moves the scores", default="optimiser", init=False
     )

@@ -57,6 +57,11 @@ DENSITY = Must(
     "the fraction of weights to keep is above 0 and at most 1 (0.1 keeps a tenth)",
 )
 
+MACS = Must(
+    lambda value: 0 < value <= 1,
+    "the fraction of multiply-adds to keep is above 0 and at most 1 (0.1 keeps a tenth)",
+)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -130,6 +135,7 @@ class Declared:
     def _take_settings(self, given: Mapping[str, Any]) -> None:
         """Check what was given, and set an attribute for each declared setting."""
         inspect.signature(type(self)).bind(None, **given)  # TypeError for what does not fit
+        given = self.complete(given)
         choices = {s.name: s.choices for s in describe_settings(type(self))}
         for attribute, declared in _declarations(type(self)).items():
             name = declared.alias or attribute
@@ -140,6 +146,11 @@ class Declared:
                 message = f"{name}={value!r} is not {' or '.join(map(repr, listed))}"
                 check(value in listed, message)
             setattr(self, attribute, value)
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was given, with what follows from it for a setting that was left out."""
+        return given
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from prunus.gates import SoftThresholdGate, gated_parameters
+from prunus.gates import SoftThresholdGate
 from prunus.methods.base import Method
 from prunus.methods.common.families import Rewinding
 from prunus.methods.common.groups import Groups
@@ -76,5 +76,5 @@ class SoftThresholdReparameterisation(Rewinding, Method[SoftThresholdGate]):
         self._observe()
 
     def _observe(self) -> None:
-        for name, (_, weight) in gated_parameters(self.model).items():
+        for name, weight in self.weights.items():
             self.gates[name].observe(weight)

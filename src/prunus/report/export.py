@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from prunus.errors import SettingError
+from prunus.errors import SettingError, how_to_install
 from prunus.files import write_atomically
 from prunus.report.intervals import Estimate, Measured
 from prunus.report.model import Comparison
@@ -44,6 +44,9 @@ def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
                     "metric": comparison.metric.name,
                     **with_ends("dense", dense),
                     **with_ends("density", point.density if point else None),
+                    **with_ends(
+                        "network_density", point.kept("network_density") if point else None
+                    ),
                     **with_ends("value", point.value if point else None),
                     **with_ends("gain", gain),
                     "search_epochs_sequential": cost.sequential if cost else None,
@@ -77,7 +80,7 @@ def write_parquet(path: Path, comparisons: Sequence[Comparison]) -> Path:
         from pyarrow import parquet
     except ImportError as error:
         raise SettingError(
-            "Parquet files need pyarrow: pip install 'prunus[parquet]', or use --csv"
+            f"Parquet files need pyarrow: {how_to_install('parquet')}, or use --csv"
         ) from error
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(flat(comparisons)), buffer)

@@ -47,14 +47,17 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.dense is not None:
         found.append(
             "A subnetwork matches if the 95 % interval of its difference to the dense network, "
-            f"paired by seed, is above -{margin_text(comparison)}: on {_split(comparison)} data "
-            "for picks, on test data in the column `matching`."
+            f"paired by seed, is above -{margin_text(comparison)} on {_split(comparison)} data."
         )
     if comparison.split is None:
         found.append(
             "Some results hold no validation values, so picks were made by test values, which "
             "flatters them."
         )
+    stages = [r.measured[p.series.measure] for p in comparison.points for r in p.records]
+    outside = next(filter(None, (stage.caution for stage in stages)), None)
+    if outside is not None:
+        found.append(outside)
     if comparison.seeds == 1:
         found.append(
             "There is one seed: errors are binomial ones of a single run where they are known, "

@@ -116,6 +116,13 @@ class Point:
     def density(self) -> Measured:
         return Measured({record.seed: record.density for record in self.records})
 
+    def kept(self, name: str) -> Measured | None:
+        """What is kept of something else than the weights under the mask: `network_density` or
+        `kept_macs` of its stages; None where it is not known."""
+        stages = {r.seed: r.measured[self.series.measure] for r in self.records}
+        found = {seed: getattr(stage, name) for seed, stage in stages.items()}
+        return None if None in found.values() else Measured(found)
+
     @cached_property
     def value(self) -> Measured:
         """The metric as it is reported: on test data, when the series measures it."""

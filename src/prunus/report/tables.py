@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import get_args
@@ -79,16 +79,18 @@ def margin_text(comparison: Comparison) -> str:
 def selection_table(comparison: Comparison) -> Table:
     """The paper's table: the dense network, then what each rule picks from each series."""
     metric, dense = comparison.metric, comparison.dense
-    header = ["subnetwork", "method", "measured", "round", heading(KEPT), heading(metric),
-              "against dense", "seeds", "epochs", "parallel", "settings"]  # fmt: skip
+    sizes = _sizes_of(comparison.points)
+    header = ["subnetwork", "method", "measured", "round", heading(KEPT), *sizes.values(),
+              heading(metric), "against dense", "seeds", "epochs", "parallel",
+              "settings"]  # fmt: skip
     rows = []
     if dense is not None:
-        rows.append(["dense", "", "trained", "", "100.00", spread(metric, dense), "",
-                     str(dense.count), "", "", ""])  # fmt: skip
+        rows.append(["dense", "", "trained", "", "100.00", *["100.00"] * len(sizes),
+                     spread(metric, dense), "", str(dense.count), "", "", ""])  # fmt: skip
     for rule, series, point in picks(comparison):
         start = [rule, series.row, series.measure]
         if point is None:
-            rows.append([*start, "", "none", "", "", "", "", "", ""])
+            rows.append([*start, "", "none", *[""] * (len(header) - 5)])
             continue
         cost = cost_of(point)
         rows.append(
@@ -96,6 +98,7 @@ def selection_table(comparison: Comparison) -> Table:
                 *start,
                 str(point.round or ""),
                 spread(KEPT, point.density),
+                *_sizes(point, sizes),
                 spread(metric, point.value),
                 signed(metric, comparison.gain(point.value, dense)) if dense else "",
                 str(point.value.count),
@@ -104,7 +107,7 @@ def selection_table(comparison: Comparison) -> Table:
                 as_text(point.parameters),
             ]
         )
-    return Table(header, rows, left=frozenset({0, 1, 2, 10}))
+    return Table(header, rows, left=frozenset({0, 1, 2, len(header) - 1}))
 
 
 def cost_table(comparison: Comparison) -> Table:
@@ -137,19 +140,20 @@ def density_table(comparison: Comparison) -> Table:
     return Table([f"{heading(metric)} with", *(f"{100 * t:.3g} % kept" for t in found)], rows)
 
 
-def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
+def points_table(comparison: Comparison, *, macs: bool = False) -> Table:
     """Every point beside the dense network: how good when, and whether it matches.
 
-    `sizes`: also what is kept of all parameters and of the multiply-adds, where that is known.
+    `macs`: also what is kept of the multiply-adds, where that is known.
     """
     metric, dense, points = comparison.metric, comparison.dense, ordered_points(comparison)
     measures = [m for m in get_args(Measure) if any(p.measured(m) for p in points)]
-    shown = {n: t for n, t in _SIZES.items() if sizes and any(_size(p, n) for p in points)}
+    shown = _sizes_of(points, "kept_macs" if macs else None)
     header = ["method", "settings", "stage", heading(KEPT), *shown.values(),
               *(_with_unit(metric, measure) for measure in measures), "epochs"]  # fmt: skip
     rows = []
     if dense is not None:
-        header = [*header[:-1], "against dense", "epochs", "matching"]
+        judged = f"matching on {comparison.split or 'test'}"
+        header = [*header[:-1], "against dense", "epochs", judged]
         values = [""] * (len(measures) - 1) + [spread(metric, dense)]
         rows.append(["dense", "", "training", *["100.00"] * (1 + len(shown)), *values, "", "", ""])
     for point in points:
@@ -161,13 +165,14 @@ def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
             as_text(point.parameters),
             point.stage,
             spread(KEPT, point.density),
-            *(spread(KEPT, size) if (size := _size(point, name)) else "" for name in shown),
+            *_sizes(point, shown),
             *(spread(metric, value) if value else "" for value in found),
             str(point.records[0].epochs + training),
         ]
         if dense is not None:
             row.insert(-1, signed(metric, comparison.gain(point.value, dense)))
-            row.append("yes" if comparison.matches(point.value, dense) else "no")
+            matches = comparison.matches(point.judged, comparison.dense_judged)
+            row.append("yes" if matches else "no")
         rows.append(row)
     return Table(header, rows, frozenset({0, 1, 2}))
 
@@ -175,11 +180,15 @@ def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
 _SIZES = {"network_density": "of all weights %", "kept_macs": "multiply-adds %"}
 
 
-def _size(point: Point, name: str) -> Measured | None:
-    """How much is kept of something else than the weights under the mask."""
-    stages = {r.seed: r.measured[point.series.measure] for r in point.records}
-    found = {seed: getattr(stage, name) for seed, stage in stages.items()}
-    return None if None in found.values() else Measured(found)
+def _sizes_of(points: Sequence[Point], also: str | None = None) -> dict[str, str]:
+    """Columns for what is kept of all weights, and `also` of something else, where it is known."""
+    wanted = {name: title for name, title in _SIZES.items() if name in ("network_density", also)}
+    return {name: title for name, title in wanted.items() if any(p.kept(name) for p in points)}
+
+
+def _sizes(point: Point, names: Iterable[str]) -> list[str]:
+    found = [point.kept(name) for name in names]
+    return [spread(KEPT, size) if size else "" for size in found]
 
 
 def ordered_points(comparison: Comparison) -> list[Point]:
@@ -207,8 +216,8 @@ def checklist(data: ReportData, comparisons: Sequence[Comparison]) -> list[tuple
     for comparison in comparisons:
         prefix = f"{comparison.title}: " if len(comparisons) > 1 else ""
         facts += [(f"{prefix}{name}", text) for name, text in _protocol(comparison).items() if text]
-    facts.append(("density", "of the weights under the mask; the table of all points also has it "
-                  "of all parameters, and what is left of the multiply-adds"))  # fmt: skip
+    facts.append(("density", "of the weights that could be removed (kept) and of all weights; the "
+                  "table of all points also has what is left of the multiply-adds"))  # fmt: skip
     return facts
 
 

@@ -55,13 +55,9 @@ class Execution:
             seed=settings.seed,
             metrics=tuple(metric.info for metric in task.metrics),
         )
-        trackers = make_trackers(settings.trackers, self.folder)
-        self.engine = engine = Engine(settings.engine, trackers)
-        if engine.is_main:
-            write_settings(self.folder / "settings.yaml", settings)
+        self._trackers = make_trackers(settings.trackers, self.folder)
+        self.engine = engine = Engine(settings.engine, self._trackers)
         self._stopwatch = Stopwatch(self.folder, engine.device)
-        for tracker in trackers:
-            tracker.log_hyperparams(_flat(settings.model_dump(mode="json")))
         options = engine.loader_options(settings.recipe.batch_size)
         self.loader: Loader = task.data.training(options, seed=settings.seed)
         self.steps_per_epoch = len(self.loader)
@@ -82,7 +78,13 @@ class Execution:
         self, model: nn.Module, method: Method | None = None, *, epochs: int
     ) -> Iterator[int]:
         """Within this context, stages may `train`. Sets model and method to where the run was, and
-        gives the number of the stage to begin with. `epochs` are those of all stages."""
+        gives the number of the stage to begin with. `epochs` are those of all stages.
+
+        Nothing is written before: a command that is refused leaves no folder."""
+        if self.engine.is_main:
+            write_settings(self.folder / "settings.yaml", self.settings)
+        for tracker in self._trackers:
+            tracker.log_hyperparams(_flat(self.settings.model_dump(mode="json")))
         steps = epochs * self.steps_per_epoch
         self._run = Run(
             self.folder,

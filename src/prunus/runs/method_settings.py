@@ -20,15 +20,20 @@ class MethodSettings:
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         self.name, self._class = name, find_method(name)
-        parsed = _schema(self._class).parse(settings, within="method")
+        parsed = _schema(self._class).parse(self._class.complete(settings), within="method")
         own: dict[str, Any] = {}
         self.group_options: dict[str, Any] = {}
         for setting in settings_of(self._class):
             place = self.group_options if setting.of_optimiser else own
             place[setting.name] = getattr(parsed, setting.name)
         self._own = own
-        self.data: dict[str, Any] = {"name": name, **parsed.model_dump(mode="json")}
-        """Everything, as plain data."""
+        plain = parsed.model_dump(mode="json")
+        idle = self._class.without_effect(plain)
+        self.data: dict[str, Any] = {
+            "name": name,
+            **{setting: value for setting, value in plain.items() if setting not in idle},
+        }
+        """Everything that has an effect, as plain data."""
 
     def attach(self, model: nn.Module, *, steps: int, rewind_step: int | None, seed: int) -> Method:
         """The method at work on `model`; without a `rewind_step` it cannot rewind.
@@ -51,8 +56,11 @@ def settings_of(method: type[Method]) -> list[Setting]:
 
 def determining(method: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a method's `data` that determines a run, and so the name of its folder."""
-    added = {s.name: s.default for s in settings_of(find_method(method["name"])) if s.added}
-    return {name: v for name, v in method.items() if name not in added or v != added[name]}
+    settings = settings_of(find_method(method["name"]))
+    added = {s.name: s.default for s in settings if s.added}
+    others = {s.name: s.default for s in settings if not s.added}
+    own = {name: v for name, v in method.items() if name not in added or v != added[name]}
+    return {**others, **own}  # settings without an effect count as their defaults
 
 
 def _schema(method: type[Method]) -> type[Schema]:

@@ -28,6 +28,8 @@ class Origin(Schema):
     torch: str
     processor: str
     cores: int
+    threads: int | None = None
+    """Of each process, on which the last bits of results depend; older files do not have it."""
     device: str = "cpu"
     seconds: float = 0.0
     """Of work until the last stage that was finished, in all sessions."""
@@ -35,8 +37,9 @@ class Origin(Schema):
     @property
     def machine(self) -> str:
         """For people."""
+        used = "" if self.threads is None else f", threads: {self.threads}"
         on = "" if self.device == "cpu" else f", {self.device}"
-        return f"{self.processor}, {self.cores} cores{on}, torch {self.torch}"
+        return f"{self.processor}, {self.cores} cores{used}{on}, torch {self.torch}"
 
 
 class Stopwatch:
@@ -48,7 +51,8 @@ class Stopwatch:
         self._before = before.seconds if before else 0.0
         self._began = time.monotonic()
         on = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        self._origin = here().model_copy(update={"device": on})
+        update = {"device": on, "threads": torch.get_num_threads()}
+        self._origin = here().model_copy(update=update)
 
     def write(self) -> None:
         """Write it, with the time until now."""

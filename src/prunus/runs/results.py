@@ -17,10 +17,13 @@ from pydantic import Field
 from prunus.errors import SettingError
 from prunus.files import read_text, write_atomically
 from prunus.schema import Schema
+from prunus.tables import percent
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 
 VERSION: Literal[2] = 2
 RESULTS, METRICS = "results.json", "metrics.jsonl"
+_LITTLE = 0.5
+"""Of the weights, below which a mask says little about the size of the network."""
 Values = dict[str, float]
 """Metric -> value, on one split of the data; empty where the task holds out nothing."""
 
@@ -51,6 +54,16 @@ class StageResult(Schema):
         if self.network_density is None or self.density == 1:
             return None
         return (1 - self.network_density) / (1 - self.density)
+
+    @property
+    def caution(self) -> str | None:
+        """What to say where the mask's density says little about the size of the network."""
+        if self.removable is None or self.removable >= _LITTLE:
+            return None
+        return (
+            f"Only {percent(self.removable)} of the network's weights could be removed, and what "
+            "is kept counts no others: --select all takes them all."
+        )
 
     def reported(self, metric: str) -> float | None:
         """The test value; where there are no test data, the validation value."""

@@ -88,6 +88,8 @@ class TrainSettings(RunSettings):
 class _WithMethod(RunSettings):
     method: dict[str, Any]
     """The method's name, and its own settings."""
+    whole_tickets: Annotated[bool, ADDED] = False
+    """Whether tickets also hold the weights that they remove, for other masks as controls."""
 
     @property
     def label(self) -> str:
@@ -113,8 +115,6 @@ class SearchSettings(_WithMethod):
     rounds: int = Field(default=5, ge=1)
     rewind_epoch: float = Field(default=2, ge=0)
     """The epoch `k` whose weights become those of the tickets; may lie inside one."""
-    whole_tickets: Annotated[bool, ADDED] = False
-    """Whether tickets also hold the weights that they remove, for random masks as controls."""
 
 
 class PruneSettings(_WithMethod):
@@ -139,7 +139,7 @@ class RetrainSettings(RunSettings):
     """Of mask, weights, task and rewind point: these determine the result, not the file's place."""
 
     control: Annotated[Control | None, ADDED] = None
-    """What to replace: the weights by new ones, or the mask by a random one."""
+    """What to replace: the weights by new ones, or the mask by another one."""
     full: Annotated[bool, ADDED] = False
     """Whether to train for all epochs of the recipe, rather than for what it has left after
     `w^(k)`."""

@@ -38,7 +38,10 @@ def parse_yaml(text: str) -> Any:
     Aliases (`*name`) let a few hundred bytes stand for gigabytes: what they stand for is counted
     before it is made.
     """
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:
+        raise SettingError(_in_one_line(error)) from error
     try:
         root = loader.get_single_node()
         if root is None:
@@ -51,9 +54,18 @@ def parse_yaml(text: str) -> Any:
     except RecursionError as error:
         raise SettingError("it is nested too deeply") from error
     except yaml.YAMLError as error:
-        raise SettingError(str(error)) from error
+        raise SettingError(_in_one_line(error)) from error
+    except (AttributeError, LookupError, TypeError) as error:  # what SafeLoader makes of `!!bool 7`
+        raise SettingError("a value is not of the type that its tag (!!) says") from error
     finally:
         loader.dispose()
+
+
+def _in_one_line(error: yaml.YAMLError) -> str:
+    place = getattr(error, "problem_mark", None)
+    if place is None:
+        return " ".join(str(error).split())
+    return f"{error.problem} (line {place.line + 1}, column {place.column + 1})"  # type: ignore[attr-defined]
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:

@@ -116,7 +116,10 @@ def _prune(execution: Execution) -> RunResults:
             early = None
             if k is not None:
                 early = method.ticket(
-                    task=settings.task, seed=settings.seed, metrics=_values(result)
+                    task=settings.task,
+                    seed=settings.seed,
+                    metrics=_values(result),
+                    whole=settings.whole_tickets,
                 )
             execution.record(result, early)
         execution.train(

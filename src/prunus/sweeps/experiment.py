@@ -196,8 +196,9 @@ def _standing_in(row: Row, stand_ins: Mapping[str, str]) -> Row:
 
 def read_experiment(path: Path) -> Experiment:
     """The experiment in a YAML file, with all its scales checked."""
+    content = read_settings(path)
     try:
-        experiment = Experiment.parse(read_settings(path))
+        experiment = Experiment.parse(content)
         for name in experiment.scales:
             experiment.at_scale(name)
     except SettingError as error:

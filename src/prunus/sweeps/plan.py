@@ -19,7 +19,7 @@ from prunus.sweeps.grid import combinations, nested, shown
 from prunus.sweeps.planned import AwaitsRates, AwaitsTicket, Planned, Ready, load_cached
 from prunus.tasks import Task
 from prunus.tasks.registry import outline_task
-from prunus.tickets.controls import Control
+from prunus.tickets.controls import OF_WHOLE_TICKETS, Control
 
 _STAGE_OF_THE_TICKET = {"train": "training", "prune": "search"}
 _SET_BY_THE_SWEEP = {
@@ -176,7 +176,7 @@ class _Planner:
         if control is not None and control not in get_args(Control):
             raise unknown(f"control (of row {row!r})", str(control), get_args(Control))
         whole = getattr(source.settings, "whole_tickets", False)
-        if control in ("shuffled", "random") and not whole:
+        if control in OF_WHOLE_TICKETS and not whole:
             raise SettingError(
                 f"row {row!r}: control {control!r} needs the weights that tickets remove: set "
                 f"whole_tickets: true in the settings of row {run.row!r}"

@@ -56,6 +56,7 @@ def shapes(root: Path, options: DataOptions) -> Task:  # noqa: ARG001 (drawn)
         lambda: UNet(num_classes=SHAPE_CLASSES, channels=1),
         RECIPES["modern"].changed(epochs=8, batch_size=32, lr=0.1),
         metrics=(mean_iou(SHAPE_CLASSES), accuracy),
+        select="paper",
     )
 
 

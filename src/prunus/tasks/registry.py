@@ -20,7 +20,7 @@ from prunus.tasks.data import (
     SplitName,
     load_data,
 )
-from prunus.tasks.networks import NETWORKS, find_network
+from prunus.tasks.networks import CONVNETS, NETWORKS, find_network
 from prunus.tasks.recipes import RECIPES, Recipe
 from prunus.tasks.task import Task
 
@@ -65,7 +65,8 @@ def load_task(
     def build() -> nn.Module:
         return make(**sizes)
 
-    task = Task(name, data, build, recipe_for(data_name, network), images=data.images)
+    recipe, select = recipe_for(data_name, network), select_for(network)
+    task = Task(name, data, build, recipe, select=select, images=data.images)
     if data_name == "image-folder" and isinstance(data, ImageFolderData):
         return _fitted(task, data)
     return task
@@ -95,7 +96,8 @@ def outline_task(name: str, *_args: object, **_options: object) -> Task:
     _check_data_name(data_name)
     if network not in NETWORKS:
         raise unknown("network", network, NETWORKS)
-    return Task(name, _NoData(), NETWORKS[network], recipe_for(data_name, network))
+    recipe, select = recipe_for(data_name, network), select_for(network)
+    return Task(name, _NoData(), NETWORKS[network], recipe, select=select)
 
 
 def _check_data_name(name: str) -> None:
@@ -114,6 +116,11 @@ class _NoData:
 
     def evaluation(self, split: SplitName, options: LoaderOptions) -> Loader:
         raise NotImplementedError
+
+
+def select_for(network: str) -> str:
+    """What methods sparsify: in our own ConvNets the paper's choice, for images of any size."""
+    return "paper" if network in CONVNETS else "auto"
 
 
 def recipe_for(data: str, network: str) -> Recipe:

@@ -34,9 +34,10 @@ class Task:
     """What is measured on held-out data; the first metric decides what is better."""
     inputs: Callable[[Any], Any] = model_inputs
     """The part of a batch that goes into the model: a tensor, or a tuple or dict of arguments."""
-    select: str = "paper"
+    select: str = "auto"
     """Which weights are sparsified unless the method's settings say otherwise: a rule of
-    `prunus.choose`, such as `"paper"` (convolutions) or `"linear"`."""
+    `prunus.choose`, such as `"paper"` (convolutions) or `"linear"`; `"auto"` is by the kind of
+    network."""
     images: Images | None = None
     """How an image becomes the network's input, and what its classes are called: a deployed file
     knows it, so that it can be given JPEGs."""

@@ -11,7 +11,10 @@ from prunus.errors import TicketError
 from prunus.gates import plain_tensors
 from prunus.tickets.ticket import Ticket
 
-Control = Literal["reinit", "shuffled", "random"]
+Control = Literal["reinit", "shuffled", "random", "magnitude"]
+
+OF_WHOLE_TICKETS = frozenset({"shuffled", "random", "magnitude"})
+"""Controls with another mask than the ticket's: they need the weights that it removes."""
 
 
 def control_of(ticket: Ticket, control: Control, *, seed: int, fresh: nn.Module) -> Ticket:
@@ -20,9 +23,11 @@ def control_of(ticket: Ticket, control: Control, *, seed: int, fresh: nn.Module)
     - `"reinit"`: its mask, with the weights of `fresh`, a newly initialised network.
     - `"shuffled"`: its weights `w^(k)`, under a random mask of the same density in every layer.
     - `"random"`: its weights `w^(k)`, under a random mask of the same density in all.
+    - `"magnitude"`: its weights `w^(k)`, under the mask of the largest of them in every layer, of
+      the same density in every layer.
 
-    Random masks are drawn from `seed`. They keep weights that the ticket's own mask removes, so the
-    ticket has to be `whole`.
+    Random masks are drawn from `seed`. These masks keep weights that the ticket's own removes, so
+    the ticket has to be `whole`.
     """
     if not ticket.mask:
         raise TicketError("this ticket has no mask, so it has no controls: it is a dense network")
@@ -38,7 +43,11 @@ def control_of(ticket: Ticket, control: Control, *, seed: int, fresh: nn.Module)
         raise TicketError(
             f"control {control!r} puts another mask on the weights w^(k), but this ticket has only "
             "those that its own mask keeps; make whole tickets with prunus search --whole-tickets, "
-            "or method.ticket(whole=True)"
+            "prunus prune --set whole_tickets=true or method.ticket(whole=True)"
         )
-    mask = ticket.mask.shuffled(seed) if control == "shuffled" else ticket.mask.random(seed)
-    return Ticket(mask, ticket.weights, ticket.manifest, whole=True)
+    masks = {
+        "shuffled": lambda: ticket.mask.shuffled(seed),
+        "random": lambda: ticket.mask.random(seed),
+        "magnitude": lambda: ticket.mask.largest(ticket.weights),
+    }
+    return Ticket(masks[control](), ticket.weights, ticket.manifest, whole=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from prunus.errors import TicketError
+from prunus.errors import TicketError, how_to_install
 from prunus.files import write_atomically
 from prunus.tables import percent
 
@@ -136,6 +136,6 @@ def _hub() -> Any:
         import huggingface_hub
     except ImportError as error:
         raise TicketError(
-            "the Hub needs the extra `hub`: pip install prunus[hub]; folders work without it"
+            f"the Hub needs huggingface_hub: {how_to_install('hub')}; folders work without it"
         ) from error
     return huggingface_hub

@@ -12,7 +12,7 @@ from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-from prunus.errors import SettingError
+from prunus.errors import SettingError, how_to_install
 
 TrackerName = Literal["tensorboard", "mlflow", "wandb"]
 
@@ -90,6 +90,5 @@ def _import(name: str) -> Any:
     except ImportError as error:
         raise SettingError(
             f"trackers={name}: the package is not installed ({error}); "
-            f"pip install {name}, or for all trackers pip install -e '.[trackers]' in the Prunus "
-            "clone"
+            f"pip install {name}, or for all trackers {how_to_install('trackers')}"
         ) from error

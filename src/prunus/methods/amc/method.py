@@ -7,7 +7,7 @@ from importlib import import_module
 
 from torch import Tensor
 
-from prunus.errors import SettingError
+from prunus.errors import SettingError, how_to_install
 from prunus.gates import FixedGate
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod, Rewinding, Seeded
@@ -59,7 +59,7 @@ class AMC(Rewinding, Seeded, EndsAtDensity[FixedGate], FixedMaskMethod):
         from prunus.methods.amc.agent import attempt
         from prunus.methods.amc.environment import AMCEnvironment
 
-        ranks = magnitudes(self.model)
+        ranks = magnitudes(self.weights)
         environment = AMCEnvironment(
             self.selection,
             self.target_density,
@@ -82,5 +82,5 @@ def _check_installed() -> None:
     except ImportError as error:
         raise SettingError(
             f"the method amc needs stable-baselines3 and gymnasium, which cannot be imported here "
-            f"({error}): pip install -e '.[amc]' in the Prunus clone"
+            f"({error}): {how_to_install('amc')}"
         ) from error

@@ -1,7 +1,8 @@
-"""A density for Continuous Sparsification to end at, and scores that need no learning rate.
+"""A budget for Continuous Sparsification to end at, and scores that need no learning rate.
 
 Only the differences between scores are learned, so their common level is free: `s <- s - tau`, with
-`tau` the quantile of the scores that leaves the wanted share of the weights above zero.
+`tau` the quantile of the scores that leaves the wanted share of the weights above zero. With other
+budgets there are several thresholds: one for each layer, each group of a pattern, or each cost.
 
 Their unit is free as well. Gates depend on `u = beta*s` alone, so a rate of the scores would only
 scale `beta`. Scores sum up what `dL/du` was, and `beta` counts in units of their `spread`.
@@ -10,14 +11,17 @@ scale `beta`. Scores sum up what `dL/du` was, and `beta` counts in units of thei
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from prunus.errors import SettingError
 from prunus.gates import SigmoidGate
-from prunus.methods.settings import DENSITY, check
+from prunus.methods.common.competition import Budget, Competition
+from prunus.methods.common.cuts import Cut, Ranked, cost, find_cut, masks
+from prunus.methods.common.patterns import keep_in_groups, threshold_in_groups
 
 _TINY = 1e-30
 
@@ -26,50 +30,16 @@ _UNIT = 1e6
 a model, by which people clip them. The gates do not depend on it."""
 
 
-def budgets(target_density: float | Sequence[float] | None) -> list[float]:
-    """The density of each round; none if there is no budget."""
-    if target_density is None:
-        return []
-    targets = list(target_density) if isinstance(target_density, Sequence) else [target_density]
-    check(bool(targets), "target_density is an empty list: give a density for each round")
-    for target in targets:
-        DENSITY.check("target_density", target)
-    check(
-        targets == sorted(targets, reverse=True),
-        f"target_density={targets}: a round cannot keep more than the one before it",
-    )
-    return targets
-
-
-def check_feasible(gates: Sequence[SigmoidGate], target_density: float) -> None:
-    """Raise if one gate may stand for more weights than are to be kept.
-
-    The cut falls between two gates, so it misses the target by half of the largest gate at most.
-    """
-    total = sum(math.prod(gate.layout.weight) for gate in gates)
-    coarsest = max(gate.layout.weights_per_gate for gate in gates)
-    if coarsest > max(1, target_density * total):
-        raise SettingError(
-            f"target_density={target_density:g} is {target_density * total:,.0f} of {total:,} "
-            f"weights, but one gate stands for up to {coarsest:,}: choose at least "
-            f"{math.ceil(10_000 * coarsest / total) / 10_000}, or a finer granularity"
-        )
-
-
 @torch.no_grad()
-def shift_scores(gates: Sequence[SigmoidGate], density: float) -> None:
-    """`s <- s - tau`, so that `density` of the weights have a score above zero.
+def shift_scores(
+    gates: Sequence[SigmoidGate], budget: Budget, competition: Competition | None = None
+) -> None:
+    """`s <- s - tau`, so that scores above zero are within the budget.
 
     Equal scores stay together, which may leave fewer above zero. Those of minus infinity stay.
     """
-    scores = _scores(gates)
-    removed = len(scores) - _gates_to_keep(gates, scores, density)
-    lowest = scores.where(scores > -torch.inf, torch.inf).min()
-    tau = torch.nextafter(lowest, torch.full_like(lowest, -torch.inf))  # keeps all of them
-    if removed:
-        tau = torch.maximum(tau, scores.kthvalue(removed).values)
-    for gate in gates:
-        gate.score.sub_(tau.to(gate.score.device))
+    for gate, (tau, _) in zip(gates, _cuts(gates, budget, competition, final=False), strict=True):
+        gate.score.sub_(tau)
 
 
 @torch.no_grad()
@@ -92,45 +62,57 @@ def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
 @torch.no_grad()
 def spread(gates: Sequence[SigmoidGate]) -> float:
     """The median of the scores above zero: the unit in which scores are measured."""
-    scores = _scores(gates)
-    above = scores[scores > 0]
-    return max(float(above.median()), _TINY) if len(above) else 1.0
+    scores = [Ranked(gate.score) for gate in gates]
+    above = cost(scores, Cut(0.0), [1] * len(scores))
+    return max(find_cut(scores, above // 2).tau, _TINY) if above else 1.0
 
 
 @torch.no_grad()
 def all_equal(gates: Sequence[SigmoidGate]) -> bool:
     """Whether no score differs from another: nothing has been learned."""
-    scores = _scores(gates)
-    return bool(scores.min() == scores.max())
+    extremes = [gate.score.aminmax() for gate in gates]
+    return min(float(e.min) for e in extremes) == max(float(e.max) for e in extremes)
 
 
 @torch.no_grad()
-def cut_scores(gates: Sequence[SigmoidGate], density: float) -> None:
-    """`shift_scores`, and then exactly `density` of the weights above zero, equal scores or not."""
-    shift_scores(gates, density)
-    scores = _scores(gates)
-    count = _gates_to_keep(gates, scores, density)
-    highest = torch.zeros_like(scores, dtype=torch.bool)
-    highest[scores.argsort(descending=True, stable=True)[:count]] = True
-    parts = highest.split([gate.score.numel() for gate in gates])
-    for gate, part in zip(gates, parts, strict=True):
-        keep, s = part.view(gate.score.shape).to(gate.score.device), gate.score
+def cut_scores(
+    gates: Sequence[SigmoidGate], budget: Budget, competition: Competition | None = None
+) -> None:
+    """`shift_scores`, and then exactly the budget above zero, equal scores or not."""
+    for gate, (tau, keep) in zip(gates, _cuts(gates, budget, competition, final=True), strict=True):
+        s = gate.score.sub_(tau)
         s.copy_(torch.where(keep, s.clamp(min=_epsilon(s)), s.clamp(max=-_epsilon(s))))
 
 
-def _scores(gates: Sequence[SigmoidGate]) -> Tensor:
-    device = gates[0].score.device
-    return torch.cat([gate.score.flatten().to(device) for gate in gates])
+def competition_of(gates: Sequence[SigmoidGate], **options: Any) -> Competition:
+    """Among the scores of these gates."""
+    return Competition([gate.layout.weights_per_gate for gate in gates], **options)
 
 
-def _gates_to_keep(gates: Sequence[SigmoidGate], scores: Tensor, density: float) -> int:
-    """How many gates of the highest scores come nearest to `density` of all weights."""
-    if len({gate.layout.weights_per_gate for gate in gates}) == 1:
-        return round(density * len(scores))
-    sizes = [torch.full((g.score.numel(),), g.layout.weights_per_gate) for g in gates]
-    weights = torch.cat(sizes).to(scores.device)[scores.argsort(descending=True, stable=True)]
-    reached = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
-    return int((reached - density * weights.sum()).abs().argmin())
+def _cuts(
+    gates: Sequence[SigmoidGate], budget: Budget, competition: Competition | None, *, final: bool
+) -> Iterator[tuple[float | Tensor, Any]]:
+    """For each gate, the threshold of its scores; if it is `final`, also what is kept."""
+    scores = [gate.score.detach() for gate in gates]
+    if gates[0].layout.pattern is not None:
+        for gate, score in zip(gates, scores, strict=True):
+            pattern = gate.layout.pattern
+            assert pattern is not None and budget.density is not None
+            keep = keep_in_groups(score, pattern) if final else None
+            yield threshold_in_groups(score, pattern, budget.density), keep
+        return
+    competition = competition or competition_of(gates)
+    for parts, cut in competition.cuts(scores, budget, final=final):
+        tau = cut.tau if cut.tau > -math.inf else _below(parts)
+        kept = masks(parts, cut, competition.processes) if final else repeat(None)
+        for part, keep in zip(parts, kept, strict=False):
+            yield part.level(tau), keep
+
+
+def _below(parts: Sequence[Ranked]) -> float:
+    """A key below all but those of minus infinity."""
+    lowest = torch.stack([part.lowest() for part in parts]).min()
+    return float(torch.nextafter(lowest, torch.full_like(lowest, -torch.inf)))
 
 
 def _epsilon(scores: Tensor) -> float:

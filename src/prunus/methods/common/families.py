@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from prunus.gates import FixedGate
 from prunus.methods.base import Method
+from prunus.methods.common.competition import Scope as Scope
+from prunus.methods.common.targets import check_reachable
 from prunus.methods.hooks import G
-from prunus.methods.settings import DENSITY, Declared, Must, check, setting
-from prunus.selection import Candidate, Selection
-
-Scope = Literal["layer", "global"]
+from prunus.methods.settings import DENSITY, Declared, Must, setting
+from prunus.selection import Candidate
 
 
 class Rewinding(Declared):
@@ -64,17 +63,7 @@ class EndsAtDensity(Method[G]):
     target_density: float = setting("the fraction of weights to keep", default=0.1, must=DENSITY)
 
     def check_gates(self) -> None:
-        check_reachable(self.target_density, self.selection)
-
-
-def check_reachable(target_density: float, selection: Selection) -> None:
-    """Raise `SettingError` if the density is less than one of the selected weights."""
-    weights = sum(candidate.parameter.numel() for candidate in selection)
-    check(
-        round(target_density * weights) >= 1,
-        f"target_density={target_density:g} of {weights:,} weights is less than one weight: choose "
-        f"at least {1 / max(1, weights):.2g}",
-    )
+        check_reachable(self.target_density, sum(c.parameter.numel() for c in self.selection))
 
 
 class Penalised(Method[G]):

@@ -1,21 +1,28 @@
-"""Ranking weights and cutting the lowest, over a whole network or in each layer."""
+"""Ranking weights and cutting the lowest, in the network, in each layer or in each group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from prunus.gates import gated_parameters
+from prunus.gates import Pattern
+from prunus.methods.common.competition import Budget, Competition, Scope
+from prunus.methods.common.cuts import masks
+from prunus.methods.common.patterns import keep_in_groups
 
 Ranks = Mapping[str, Tensor]
 Masks = Mapping[str, Tensor]
 
+_EXPONENT = 0.5
+"""With a budget of multiply-adds, weights compete by `|w| / cost**0.5`: by `w^2` for each."""
 
-def magnitudes(model: nn.Module) -> dict[str, Tensor]:
-    """`|w|` of every weight under a gate."""
-    return {name: w.detach().abs() for name, (_, w) in gated_parameters(model).items()}
+
+def magnitudes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`|w|` of every tensor."""
+    return {name: w.detach().abs() for name, w in weights.items()}
 
 
 def keep_highest(ranks: Ranks, mask: Masks | None, count: int) -> dict[str, Tensor]:
@@ -50,3 +57,38 @@ def keep_density(
     if mask is not None:
         count = min(count, sum(int(mask[n].sum()) for n in ranks))
     return keep_highest(ranks, mask, count)
+
+
+def keep_budget(
+    ranks: Ranks,
+    mask: Masks | None,
+    budget: Budget,
+    *,
+    scope: Scope,
+    patterns: Mapping[str, Pattern],
+    costs: Mapping[str, float],
+) -> dict[str, Tensor]:
+    """The highest ranks within `budget`, of those that `mask` keeps.
+
+    `patterns` are for every parameter or for none; `costs` are needed for multiply-adds only.
+    """
+    if budget.macs is None and not patterns:
+        assert budget.density is not None
+        return keep_density(ranks, mask, budget.density, per_layer=scope == "layer")
+    if mask is not None:
+        allowed = {name: mask[name].to(rank.device) for name, rank in ranks.items()}
+        ranks = {name: rank.where(allowed[name], -torch.inf) for name, rank in ranks.items()}
+    if patterns:
+        assert budget.density is not None
+        return {n: _keep_pattern(rank, patterns[n], budget.density) for n, rank in ranks.items()}
+    competition = Competition(
+        [1] * len(ranks), costs=[costs[name] for name in ranks], exponent=_EXPONENT
+    )
+    [(parts, cut)] = competition.cuts(list(ranks.values()), budget)
+    return dict(zip(ranks, masks(parts, cut), strict=True))
+
+
+def _keep_pattern(rank: Tensor, pattern: Pattern, density: float) -> Tensor:
+    """On the way to the pattern, more of each group than it will be."""
+    kept = max(pattern.kept, round(density * pattern.of))
+    return keep_in_groups(rank, replace(pattern, kept=kept)) & (rank > -torch.inf)

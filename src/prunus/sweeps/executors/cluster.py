@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 
-from prunus.errors import SettingError
+from prunus.errors import SettingError, how_to_install
 
 SECONDS_TO_CONNECT = 20
 
@@ -24,7 +24,7 @@ def dask_executor(address: str, resources: Mapping[str, float] | None = None) ->
     except ImportError as error:
         raise SettingError(
             "a cluster needs the package distributed, which is not installed: "
-            "pip install -e '.[cluster]' in the Prunus clone"
+            f"{how_to_install('cluster')}"
         ) from error
     try:
         _check_certificates(address)

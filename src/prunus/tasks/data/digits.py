@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from prunus.errors import SettingError
+from prunus.errors import SettingError, how_to_install
 from prunus.tasks.data.arrays import ArrayData, Split, array_data
 from prunus.tasks.data.splits import DataOptions, split_off_test
 
@@ -21,8 +21,7 @@ def scikit_learn_datasets() -> Any:
         return importlib.import_module("sklearn.datasets")
     except ImportError as error:
         raise SettingError(
-            "these data come with scikit-learn, which is not installed: "
-            "pip install -e '.[demo]' in the Prunus clone"
+            f"these data come with scikit-learn, which is not installed: {how_to_install('demo')}"
         ) from error
 
 

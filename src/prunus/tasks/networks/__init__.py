@@ -16,7 +16,7 @@ from prunus.tasks.networks.small import digits_convnet, lenet, mlp
 from prunus.tasks.networks.vgg import vgg16, vgg16_13, vgg16_quarter
 from prunus.tasks.networks.vit import vit
 
-__all__ = ["NETWORKS", "build_network", "cifar_resnet", "find_network"]
+__all__ = ["CONVNETS", "NETWORKS", "build_network", "cifar_resnet", "find_network"]
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "conv6": conv6,
@@ -32,6 +32,9 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "vit": vit,
 }
 """Every network that has a name of its own."""
+
+CONVNETS = NETWORKS.keys() - {"lenet", "mlp", "vit"}
+"""Those with at least half of their weights in convolutions."""
 
 
 def build_network(name: str, *, num_classes: int, image_size: int, channels: int) -> nn.Module:

@@ -1,0 +1,10 @@
+# A server for one deployed network:
+#   make dist && docker build -t prunus-serve .
+#   docker run -p 8000:8000 -v $PWD/model.prunus:/model.prunus:ro prunus-serve
+FROM python:3.13-slim
+COPY dist/*.whl /wheels/
+RUN pip install --no-cache-dir --find-links /wheels 'prunus-runtime[images,serve]'
+USER nobody
+EXPOSE 8000
+ENTRYPOINT ["python", "-m", "prunus_runtime", "serve", "--host", "0.0.0.0"]
+CMD ["/model.prunus"]

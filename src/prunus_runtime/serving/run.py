@@ -1,0 +1,142 @@
+"""Runs the app: in this process, or in several workers that share one port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Timer
+from types import FrameType
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from prunus_runtime import deployed
+from prunus_runtime.limits import Limits
+from prunus_runtime.serving.app import Bounds, Service
+from prunus_runtime.serving.metrics import FOLDER
+
+GRACE = 0.5
+"""Seconds after SIGTERM in which callers are still answered, and asked to go elsewhere."""
+CONNECTIONS = 512
+"""At a time, for each worker; the next gets a 503."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is served, and how."""
+
+    model: Path
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    threads: int | None = None
+    limits: Limits | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def load(self) -> deployed.Deployed:
+        """The network; each worker has its share of the processors unless `threads` says else."""
+        share = max(1, (os.cpu_count() or 1) // self.workers)
+        return deployed.load(self.model, self.threads or share, limits=self.limits)
+
+
+class Protocol(H11Protocol):
+    """A connection. It ends if for long nothing is asked on it, or an answer is not taken."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._clock.cancel()
+        super().connection_lost(exc)
+
+    def _look(self, before: tuple[bool, object] | None) -> None:
+        """Comes again and again, and knows what it saw before."""
+        now = self.cycle is None or self.cycle.response_complete, self.cycle
+        if now == before and now[0]:  # idle, and since the same answer
+            self.transport.abort()
+        else:
+            seconds = self.config.timeout_graceful_shutdown
+            self._clock = self.loop.call_later(seconds, self._look, now)
+
+
+class Server(uvicorn.Server):
+    """Ends in two steps when it is asked to: first callers are sent away, then it closes."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        super().__init__(
+            uvicorn.Config(
+                service.app,
+                http=Protocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=CONNECTIONS,
+                timeout_graceful_shutdown=service.bounds.seconds,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig != signal.SIGTERM or self.service.is_ending:  # whoever asks twice is in a hurry
+            return super().handle_exit(sig, frame)
+        self.service.is_ending = True
+        Timer(GRACE, setattr, (self, "should_exit", True)).start()
+        return None
+
+
+def serve(settings: Settings) -> None:
+    """Serves until it is interrupted; a SIGTERM lets it answer what it was asked."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    network = settings.load()  # here, where an error is a message
+    with socket.create_server((settings.host, settings.port), backlog=1024) as listening:
+        host, port = listening.getsockname()[:2]
+        print(f"{network!r} at http://{host}:{port}", flush=True)
+        if settings.workers == 1:
+            return _work(settings, listening, network)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ[FOLDER] = folder
+            return _supervise(settings, listening)
+
+
+def _work(
+    settings: Settings, listening: socket.socket, network: deployed.Deployed | None = None
+) -> None:
+    service = Service(network or settings.load(), settings.name, settings.bounds)
+    Server(service).run([listening])
+
+
+def _supervise(settings: Settings, listening: socket.socket) -> None:
+    """Keeps as many workers as there should be, until it is told to end."""
+    context = multiprocessing.get_context("spawn")
+    workers: list[multiprocessing.process.BaseProcess] = []
+    is_ending = False
+
+    def end(sig: int, _: FrameType | None) -> None:
+        nonlocal is_ending
+        is_ending = True
+        for worker in workers:
+            if worker.pid and worker.is_alive():
+                os.kill(worker.pid, sig)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    while True:
+        workers = [worker for worker in workers if worker.is_alive()]
+        while len(workers) < settings.workers and not is_ending:
+            workers.append(context.Process(target=_work, args=(settings, listening)))
+            workers[-1].start()
+        if not workers:
+            return
+        multiprocessing.connection.wait([worker.sentinel for worker in workers])
