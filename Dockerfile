@@ -6,5 +6,5 @@ COPY dist/*.whl /wheels/
 RUN pip install --no-cache-dir --find-links /wheels 'prunus-runtime[images,serve]'
 USER nobody
 EXPOSE 8000
-ENTRYPOINT ["python", "-m", "prunus_runtime", "serve", "--host", "0.0.0.0"]
+ENTRYPOINT ["python", "-m", "prunus_runtime.serving", "--host", "0.0.0.0"]
 CMD ["/model.prunus"]

@@ -1,12 +1,17 @@
 """The benchmark scripts run."""
 
+import asyncio
 import importlib.util
 import json
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+from prunus_runtime import Deployed
+from support.graphs import Builder
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,3 +59,16 @@ def test_deployed_runs(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, sparse = found["rows"]["dense, PyTorch"], found["rows"]["sparse, deployed"]
     assert sparse["accuracy"] == pytest.approx(tested) and dense["accuracy"] != sparse["accuracy"]
     assert set(sparse["images_per_second"]) == {"1", "128"}
+
+
+def test_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Builder((2,))
+    net.linear("x", 3)
+    model = Deployed(net.graph(), 1).save(tmp_path / "net.prunus")
+    module = load("serving", monkeypatch)
+    content = module.request(np.ones((1, 2), np.float32), "net")
+    with module.started(model, "prunus_runtime.serving", options=[]) as (process, port):
+        calls = module.Load(port, content)
+        asyncio.run(calls.run(clients=2, seconds=0.2))
+        assert calls.latencies and calls.refused == calls.lost == 0
+        assert module.memory(process) > 1 and module.work(process) > 0

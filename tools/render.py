@@ -61,7 +61,7 @@ def demo() -> str:
 
 
 def demo_finding() -> str:
-    return finding(demo_comparison())
+    return finding(compared_in("demo"))
 
 
 def gate_overhead() -> str:

@@ -22,7 +22,7 @@ from PIL import Image
 HERE = Path(__file__).parent
 MOST = {"demo": 3, "images": 3, "model": 2, "compare": 2}
 SHORT = {
-    "prunus demo": "--scale smoke",
+    "prunus demo": "--scale smoke --workers 1",
     "prunus prune": "--epochs 2",
     "prunus sweep": "--scale smoke --out runs/compare --workers 1",
     "python -m prunus_runtime serve": "--port 0",
@@ -117,4 +117,5 @@ def test_own_model(user: User) -> None:
 def test_comparing_two_methods(user: User) -> None:
     shutil.copy(HERE / "compare.yaml", user.folder)
     printed = user.does("compare")
-    assert "GMP" in printed and "CS" in printed
+    assert "\ncs " in printed and "\ngmp " in printed
+    assert (user.folder / "runs/compare/report.html").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from prunus.gates import FixedGate, gated_parameters
+from prunus.gates import FixedGate
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
 from prunus.methods.common.ranking import keep_density, magnitudes
@@ -70,7 +70,7 @@ class AlternatingCompression(EndsAtDensity[FixedGate], FixedMaskMethod):
 
     @torch.no_grad()
     def _open(self) -> None:
-        for name, (_, weight) in gated_parameters(self.model).items():
+        for name, weight in self.weights.items():
             mask = self.gates[name].fixed_mask
             weight.masked_fill_(~mask, 0.0)  # weight decay and momentum may have moved them
             mask.fill_(True)

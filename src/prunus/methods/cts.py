@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prunus.errors import SettingError
-from prunus.gates import ConcreteGate, Watcher, plain_tensors, stop_watching
+from prunus.gates import ConcreteGate, Watcher, stop_watching
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity
 from prunus.methods.common.processes import sum_over_processes
@@ -174,8 +174,8 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
     @torch.no_grad()
     def _restore(self) -> None:
         assert self._waiting is not None
-        for name, tensor in plain_tensors(self.model).items():
-            tensor.copy_(self._waiting[name])
+        for place in self._places:
+            place.tensor.copy_(self._waiting[place.name])
 
     def _keep(self, ranks: Mapping[str, Tensor]) -> None:
         for name, kept in keep_density(ranks, None, self.target_density).items():

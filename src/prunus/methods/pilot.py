@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prunus.gates import ScalingGate, gated_parameters
+from prunus.gates import ScalingGate
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, Penalised
 from prunus.methods.common.groups import Groups, without
@@ -54,7 +54,7 @@ class PILoT(EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
     @torch.no_grad()
     def on_attach(self) -> None:
         self._rise = 1.0  # alpha, in units of its start
-        for name, (_, weight) in gated_parameters(self.model).items():
+        for name, weight in self.weights.items():
             # m^2 - w^2 = 1 with m * w = x: m^2 is the positive root of m^4 - m^2 - x^2
             m = ((1 + (1 + 4 * weight.square()).sqrt()) / 2).sqrt()
             self.gates[name].scaling.copy_(m)
@@ -72,7 +72,7 @@ class PILoT(EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
         return [*rest, {**options, "params": own, "lr": lr, "weight_decay": 0.0}]
 
     def penalised(self) -> list[nn.Parameter]:
-        weights = [weight for _, weight in gated_parameters(self.model).values()]
+        weights = list(self.weights.values())
         return [*super().penalised(), *weights]
 
     def penalty_terms(self) -> Iterator[Tensor]:
@@ -93,7 +93,7 @@ class PILoT(EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
     def remove(self) -> nn.Module:
         self._check_attached()
         with torch.no_grad():
-            for name, (_, weight) in gated_parameters(self.model).items():
+            for name, weight in self.weights.items():
                 self.gates[name].fold(weight)
         return super().remove()
 
@@ -107,8 +107,7 @@ class PILoT(EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
     @torch.no_grad()
     def _magnitudes(self) -> dict[str, Tensor]:
         """`|m * w|`."""
-        gated = gated_parameters(self.model).items()
-        return {name: self.gates[name].effective(w).abs() for name, (_, w) in gated}
+        return {name: self.gates[name].effective(w).abs() for name, w in self.weights.items()}
 
     def _is_sparse(self) -> bool:
         sizes = self._magnitudes()

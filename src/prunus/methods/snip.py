@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from prunus.errors import SearchWarning
-from prunus.gates import SalientGate, gated_parameters
+from prunus.gates import SalientGate
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
 from prunus.methods.common.processes import sum_over_processes
@@ -62,7 +62,7 @@ class SNIP(EndsAtDensity[SalientGate], FixedMaskMethod):
     def _listen(self) -> None:
         """Let the gates collect gradients if those of the next step count."""
         counts = self.round == 1 and self.t < self.batches
-        for name, (_, weight) in gated_parameters(self.model).items():
+        for name, weight in self.weights.items():
             self.gates[name].listen(weight if counts else None)
 
     @torch.no_grad()
@@ -85,7 +85,7 @@ class SNIP(EndsAtDensity[SalientGate], FixedMaskMethod):
         # A layer without a gradient was not used.
         ranks = {
             name: self._scores.get(name, torch.zeros_like(weight)).abs()
-            for name, (_, weight) in gated_parameters(self.model).items()
+            for name, weight in self.weights.items()
         }
         self.set_mask(Mask(keep_density(ranks, None, self.target_density)))
         self._scores = {}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
-from prunus.gates import FixedGate, Watcher, gated_parameters, stop_watching
+from prunus.gates import FixedGate, Watcher, stop_watching
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
 from prunus.methods.common.ranking import keep_density
@@ -71,7 +71,7 @@ class SynFlow(EndsAtDensity[FixedGate], FixedMaskMethod):
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         absolute = {name: _absolute(tensor) for name, tensor in state.items()}
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-        gated = {n: absolute[names[id(w)]] for n, (_, w) in gated_parameters(self.model).items()}
+        gated = {n: absolute[names[id(w)]] for n, w in self.weights.items()}
         for weight in gated.values():
             weight.requires_grad_()
         output = functional_call(self.model, absolute, ones, named_ones)

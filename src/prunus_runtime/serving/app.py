@@ -24,12 +24,13 @@ from typing import TypeVar
 import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prunus_runtime import arrays
+from prunus_runtime.checks import printable
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
 from prunus_runtime.operation import Array
@@ -71,7 +72,8 @@ class Service:
         self._classifying = asyncio.Semaphore(os.cpu_count() or 1)
         self._info = info(network)
         model = f"/v2/models/{name}"
-        handlers = {
+        posted = {f"{model}/infer": self._infer, "/predict": self._predict}
+        got = {
             "/v2": self._server,
             "/v2/health/live": self._live,
             "/v2/health/ready": self._ready,
@@ -81,16 +83,20 @@ class Service:
             "/health": self._health,
             "/info": self._described,
         }
-        routes = [Route(path, handler, methods=["GET"]) for path, handler in handlers.items()]
-        routes += [
-            Route(path, handler, methods=["POST"])
-            for path, handler in {f"{model}/infer": self._infer, "/predict": self._predict}.items()
+        routes = [  # in the order in which they are tried
+            *(Route(path, handler, methods=["POST"]) for path, handler in posted.items()),
+            *(Route(path, handler, methods=["GET"]) for path, handler in got.items()),
         ]
         self._paths = {route.path for route in routes}
         inner = Starlette(
             routes=routes,
             lifespan=self._batching,
-            exception_handlers={HTTPException: _refused, InputError: _wrong, Exception: _failed},
+            exception_handlers={
+                404: self._missing,
+                HTTPException: _refused,
+                InputError: _wrong,
+                Exception: _failed,
+            },
         )
         self.app: ASGIApp = self._observed(inner)
 
@@ -103,7 +109,6 @@ class Service:
             max_waiting=self.bounds.max_waiting,
             on_batch=self.metrics.images.observe,
         ) as self._batcher:
-            self.metrics.waiting.set_function(lambda: self._batcher.waiting)
             yield
 
     def _observed(self, app: ASGIApp) -> ASGIApp:
@@ -131,6 +136,10 @@ class Service:
                 self.metrics.seconds.observe(time.perf_counter() - began)
 
         return observed
+
+    async def _missing(self, request: Request, _: Exception) -> Response:
+        path = printable(request.url.path)
+        return JSONResponse({"error": f"there is no {path}; the model is {self.name!r}"}, 404)
 
     async def _server(self, _: Request) -> Response:
         extensions = ["binary_tensor_data"]
@@ -191,7 +200,8 @@ class Service:
 
     async def _computed(self, x: np.ndarray) -> Array:
         try:
-            return await self._batcher(x)
+            with self.metrics.inside.track_inprogress():
+                return await self._batcher(x)
         except FullError:
             raise _too_much() from None
 
@@ -239,8 +249,8 @@ class Service:
                 content = await request.body()
         except TimeoutError:
             raise HTTPException(408, "the request took too long to arrive") from None
-        if len(content) != length:
-            raise HTTPException(400, f"the request has {len(content)} bytes, not {length}")
+        except ClientDisconnect:  # nobody is left to hear of it, but it is counted
+            raise HTTPException(400, f"the request ended before its {length} bytes") from None
         return content
 
 

@@ -27,8 +27,11 @@ class Metrics:
         self.images = Histogram(
             "prunus_batch_images", "Images computed together", buckets=_IMAGES, registry=own
         )
-        self.waiting = Gauge(
-            "prunus_waiting", "Inputs that wait", multiprocess_mode="livesum", registry=own
+        self.inside = Gauge(
+            "prunus_inputs",
+            "Inputs that wait or are computed",
+            multiprocess_mode="livesum",
+            registry=own,
         )
 
     def text(self) -> bytes:

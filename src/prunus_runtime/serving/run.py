@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import socket
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Timer
 from types import FrameType
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from prunus_runtime import deployed
@@ -24,9 +26,15 @@ from prunus_runtime.serving.app import Bounds, Service
 from prunus_runtime.serving.metrics import FOLDER
 
 GRACE = 0.5
-"""Seconds after SIGTERM in which callers are still answered, and asked to go elsewhere."""
+"""Seconds after SIGTERM in which new callers are still answered, and asked to go elsewhere."""
+TAKEN = 0.1
+"""Seconds in which a caller that has connected is noticed."""
+IDLE = 5.0
+"""Seconds that an open connection has for one last request."""
 CONNECTIONS = 512
 """At a time, for each worker; the next gets a 503."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,7 @@ class Protocol(H11Protocol):
         if now == before and now[0]:  # idle, and since the same answer
             self.transport.abort()
         else:
-            seconds = self.config.timeout_graceful_shutdown
-            self._clock = self.loop.call_later(seconds, self._look, now)
+            self._clock = self.loop.call_later(self.timeout_keep_alive, self._look, now)
 
 
 class Server(uvicorn.Server):
@@ -74,6 +81,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        seconds = math.ceil(service.bounds.seconds)
         super().__init__(
             uvicorn.Config(
                 service.app,
@@ -82,23 +90,42 @@ class Server(uvicorn.Server):
                 lifespan="on",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 server_header=False,
                 limit_concurrency=CONNECTIONS,
-                timeout_graceful_shutdown=service.bounds.seconds,
+                timeout_keep_alive=seconds,
+                timeout_graceful_shutdown=seconds,
             )
         )
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop, self._sockets = asyncio.get_running_loop(), sockets or []
+        await super().startup(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig != signal.SIGTERM or self.service.is_ending:  # whoever asks twice is in a hurry
-            return super().handle_exit(sig, frame)
-        self.service.is_ending = True
-        Timer(GRACE, setattr, (self, "should_exit", True)).start()
-        return None
+        if sig == signal.SIGTERM and self.started and not self.service.is_ending:
+            self.service.is_ending = True
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._leave()))
+        else:  # whoever asks twice is in a hurry
+            super().handle_exit(sig, frame)
+
+    async def _leave(self) -> None:
+        """Ends without cutting anybody off: each caller's next answer closes its connection."""
+        await asyncio.sleep(GRACE)
+        for listening in self._sockets:
+            listening.listen(0)  # nobody queues any more, and who did is taken
+        await asyncio.sleep(TAKEN)
+        for server in self.servers:
+            server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE):
+                while self.server_state.connections:
+                    await asyncio.sleep(TAKEN)
+        self.should_exit = True
 
 
 def serve(settings: Settings) -> None:
     """Serves until it is interrupted; a SIGTERM lets it answer what it was asked."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     network = settings.load()  # here, where an error is a message
     with socket.create_server((settings.host, settings.port), backlog=1024) as listening:
         host, port = listening.getsockname()[:2]
@@ -113,12 +140,14 @@ def serve(settings: Settings) -> None:
 def _work(
     settings: Settings, listening: socket.socket, network: deployed.Deployed | None = None
 ) -> None:
+    _log_to_stderr()
     service = Service(network or settings.load(), settings.name, settings.bounds)
     Server(service).run([listening])
 
 
 def _supervise(settings: Settings, listening: socket.socket) -> None:
     """Keeps as many workers as there should be, until it is told to end."""
+    _log_to_stderr()
     context = multiprocessing.get_context("spawn")
     workers: list[multiprocessing.process.BaseProcess] = []
     is_ending = False
@@ -126,6 +155,7 @@ def _supervise(settings: Settings, listening: socket.socket) -> None:
     def end(sig: int, _: FrameType | None) -> None:
         nonlocal is_ending
         is_ending = True
+        listening.close()
         for worker in workers:
             if worker.pid and worker.is_alive():
                 os.kill(worker.pid, sig)
@@ -133,10 +163,17 @@ def _supervise(settings: Settings, listening: socket.socket) -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     while True:
-        workers = [worker for worker in workers if worker.is_alive()]
         while len(workers) < settings.workers and not is_ending:
             workers.append(context.Process(target=_work, args=(settings, listening)))
             workers[-1].start()
         if not workers:
             return
         multiprocessing.connection.wait([worker.sentinel for worker in workers])
+        for worker in [worker for worker in workers if not worker.is_alive()]:
+            log.info("worker %s ended with status %s", worker.pid, worker.exitcode)
+            mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+            workers.remove(worker)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

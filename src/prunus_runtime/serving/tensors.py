@@ -19,7 +19,11 @@ from prunus_runtime.operation import Array, Shape
 
 INPUT, OUTPUT = "input", "output"
 """What the tensors of every network are called."""
-TYPES = {"FP32": np.dtype("<f4"), "UINT8": np.dtype("u1"), "INT64": np.dtype("<i8")}
+TYPES: dict[str, np.dtype[Any]] = {
+    "FP32": np.dtype("<f4"),
+    "UINT8": np.dtype("u1"),
+    "INT64": np.dtype("<i8"),
+}
 """What the protocol calls the types that inputs can have."""
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """The header that says how many bytes of JSON there are before the binary tensors."""
@@ -109,7 +113,7 @@ def _read_tensor(tensor: dict[str, Any], binary: bytes) -> np.ndarray:
                 f"{kind} of shape {shown(shape)} are {wanted} bytes, but `binary_data_size` is "
                 f"{shown(size)}, and {len(binary)} bytes follow the JSON"
             )
-        return np.frombuffer(binary, TYPES[kind]).reshape(shape)
+        return np.frombuffer(binary, TYPES[kind]).reshape(tuple(shape))
     return _from_lists(data, kind, shape)
 
 
@@ -127,7 +131,7 @@ def _from_lists(data: object, kind: str, shape: list[int]) -> np.ndarray:
         x = array.astype(TYPES[kind])
     if not np.isfinite(x).all() or (kind != "FP32" and (x != array).any()):
         raise InputError(f"`data` has numbers that {kind} cannot hold")
-    return x.reshape(shape)
+    return x.reshape(tuple(shape))
 
 
 def _wants_binary(entry: dict[str, Any]) -> bool:
