@@ -11,7 +11,7 @@ The protocol, written down before the first run:
 - Then 200 further steps, a short schedule, in the Trainer of transformers and in that of
   Lightning, AdamW at the same constant rate, in batches of 32, for each of: CS and GMP at their
   defaults; MP, which cuts the trained network in one shot and trains the weights that are left;
-  and dense training that simply goes on.
+  Wanda likewise, after 32 batches; and dense training that simply goes on.
 - Reported: accuracy on the test set with the binary mask, and the density, for three seeds.
   Nothing was tuned.
 
@@ -180,13 +180,22 @@ def accuracy(model: nn.Module, data: Samples) -> float:
     return hits / total
 
 
-def chosen(method: str, model: nn.Module) -> Any:
+def chosen(method: str, model: nn.Module, samples: Samples) -> Any:
     """The arguments of the callback."""
     common: dict[str, Any] = {"target_density": DENSITY, "select": "linear"}
     if method == "dense":
         return None
     if method == "mp":  # cut now, and train what is left
         attached: Method = prunus.MagnitudePruning(model, steps=1, rewind_step=None, **common)
+        attached.harden()
+        return (attached,), {}
+    if method == "wanda":  # sees inputs, cuts, and trains what is left
+        attached = prunus.Wanda(model, steps=32, rewind_step=None, **common)
+        loader = DataLoader(Half(samples, test=False), batch_size=BATCH)
+        with torch.no_grad():
+            for _, batch in zip(range(attached.steps), loader, strict=False):
+                model(**batch)
+                attached.step()
         attached.harden()
         return (attached,), {}
     return (prunus.find_method(method),), common
@@ -208,7 +217,7 @@ def run(task: str, trainer: str, method: str, seed: int, folder: Path) -> dict[s
     model, samples = trained(task, seed, folder), TASKS[task][1]()
     start, before = time.process_time(), accuracy(model, samples)
     train = {"transformers": in_transformers, "lightning": in_lightning}[trainer]
-    train(model, samples, chosen(method, model), STEPS, seed, folder / "trainer")
+    train(model, samples, chosen(method, model, samples), STEPS, seed, folder / "trainer")
     weights = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
     kept = sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
     what = {"task": task, "trainer": trainer, "method": method, "seed": seed}
@@ -225,7 +234,7 @@ def main() -> None:
     for seed in SEEDS:
         for task in TASKS:
             for trainer in ("transformers", "lightning"):
-                for method in ("dense", "cs", "gmp", "mp"):
+                for method in ("dense", "cs", "gmp", "mp", "wanda"):
                     file = folder / f"{task}-{trainer}-{method}-{seed}.json"
                     if not file.exists():
                         result = run(task, trainer, method, seed, folder)

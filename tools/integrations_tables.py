@@ -8,7 +8,7 @@ from typing import Any
 
 Table = tuple[list[str], list[list[str]]]
 
-TITLES = {"cs": "CS", "gmp": "GMP", "mp": "MP, then training", "dense": "dense", "before": "before"}
+TITLES = {"cs": "CS", "gmp": "GMP", "mp": "MP", "wanda": "Wanda", "dense": "dense"}
 TRAINERS = {"transformers": "Trainer of transformers", "lightning": "Lightning"}
 
 
