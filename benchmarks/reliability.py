@@ -3,7 +3,8 @@
 A small search and a small sweep on digits are done once without trouble. Then, again and again,
 the command is started, and a random time after it began to work
 
-- it is killed (SIGKILL): `prunus search`; `prunus sweep` alone, or with all its workers at once; or
+- it is killed (SIGKILL): `prunus search`; `prunus sweep` alone, or with all its workers at once; a
+  search in the Trainer of transformers or Lightning (`killed_trainer.py`); or
 - its disk, a small tmpfs, is filled to the last byte until the command gives up. It has to say that
   the disk is full, without a traceback. Then the room is given back.
 
@@ -68,7 +69,7 @@ Content = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `prunus`, without its `--out`, and the file that it writes when it begins."""
+    """Arguments of Python, without `--out`, and the file that is written when work begins."""
 
     arguments: list[str]
     begins: str
@@ -76,7 +77,7 @@ class Command:
     @contextmanager
     def started(self, out: Path, log: Path) -> Iterator[Process]:
         """The command as a process of its own group, once it works (or has ended)."""
-        command = [sys.executable, "-m", "prunus", *self.arguments, "--out", str(out)]
+        command = [sys.executable, *self.arguments, "--out", str(out)]
         before = self._written(out)
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -94,10 +95,18 @@ class Command:
                 process.wait()
 
     def _written(self, out: Path) -> list[int]:
-        return sorted(path.stat().st_mtime_ns for path in out.glob(self.begins))
+        with suppress(FileNotFoundError):  # a checkpoint that was removed meanwhile
+            return sorted(path.stat().st_mtime_ns for path in out.glob(self.begins))
+        return []
 
 
-COMMANDS = {"search": Command(SEARCH, "*/settings.yaml"), "sweep": Command(SWEEP, "sweep.json")}
+TRAINER = str(Path(__file__).with_name("killed_trainer.py"))
+COMMANDS = {
+    "prunus search": Command(["-m", "prunus", *SEARCH], "*/settings.yaml"),
+    "prunus sweep": Command(["-m", "prunus", *SWEEP], "sweep.json"),
+    "Trainer of transformers": Command([TRAINER, "transformers"], "checkpoint-*"),
+    "Trainer of Lightning": Command([TRAINER, "lightning"], "checkpoints/*.ckpt"),
+}
 
 
 @dataclass
@@ -220,6 +229,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--search-kills", type=int, default=50)
     parser.add_argument("--sweep-kills", type=int, default=20)
+    parser.add_argument("--trainer-kills", type=int, default=10, help="of each Trainer")
     parser.add_argument("--search-full", type=int, default=15, help="disk-full moments")
     parser.add_argument("--sweep-full", type=int, default=5, help="disk-full moments")
     arguments = parser.parse_args()
@@ -232,16 +242,18 @@ def main() -> None:
         (Path(place) / "small.yaml").write_text(EXPERIMENT)
         futures = {}
         for name, what, times in (
-            ("sweep", "SIGKILL", arguments.sweep_kills),
-            ("search", "SIGKILL", arguments.search_kills),
-            ("search", "disk full", arguments.search_full),
-            ("sweep", "disk full", arguments.sweep_full),
+            ("prunus sweep", "SIGKILL", arguments.sweep_kills),
+            ("prunus search", "SIGKILL", arguments.search_kills),
+            ("Trainer of transformers", "SIGKILL", arguments.trainer_kills),
+            ("Trainer of Lightning", "SIGKILL", arguments.trainer_kills),
+            ("prunus search", "disk full", arguments.search_full),
+            ("prunus sweep", "disk full", arguments.sweep_full),
         ):
-            title = f"`prunus {name}`, {what}"
+            title = f"`{name}`, {what}" if name.startswith("prunus") else f"{name}, {what}"
             generator = random.Random(f"{arguments.seed} {title}")
             interrupt = partial(kill, generator) if what == "SIGKILL" else fill_disk
-            disk = for_search if name == "search" else for_sweep
-            folder = (Path(place) if what == "SIGKILL" else disk) / name
+            disk = for_search if name == "prunus search" else for_sweep
+            folder = (Path(place) if what == "SIGKILL" else disk) / name.split()[-1]
             log = Path(place) / f"{name} {what}.log"
             futures[title] = threads.submit(
                 torment, COMMANDS[name], interrupt, times, folder, log, generator

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import cs_tables
+import integrations_tables as integrations
 import methods_tables as methods
 
 from prunus.files import write_atomically
@@ -311,6 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-lead-retrained": compared(methods.lead, "retrained"),
     "methods-dense": lambda: methods.dense(read("methods-cpu")),
     "budget-designs": compared(methods.designs),
+    "pretrained": lambda: markdown(*integrations.pretrained(read("pretrained"))),
     "table1-cpu": lambda: reproduced("table1-cpu"),
     "table2-cpu": lambda: reproduced("table2-cpu"),
 }

@@ -448,3 +448,23 @@ def test_a_step_that_a_grad_scaler_skips_leaves_nothing_behind(name):
     pairs = zip(skipping.model.parameters(), plain.model.parameters(), strict=True)
     assert all(torch.equal(one, two) for one, two in pairs)
     assert skipping.mask() == plain.mask() and skipping.life == plain.life
+
+
+# Loops that know little
+
+
+@pytest.mark.parametrize("name", ["cs with a budget", "iss"])
+def test_an_optimiser_of_all_parameters_leaves_withheld_ones_alone(name):
+    told, withholding = attach(name), attach(name)
+    train(told, adam(told), 6, by_hand=True)
+    optimizer = torch.optim.AdamW(withholding.model.parameters(), 0.01, weight_decay=0.1)
+    torch.manual_seed(9)
+    for _ in range(6):
+        (withholding.model(x).square().mean() + withholding.penalty()).backward()
+        withholding.withhold()
+        optimizer.step()
+        withholding.step()
+        withholding.model.zero_grad()
+    assert_same(told, withholding)
+    learned = {p for gate in withholding.gates.values() for p in gate.parameters()}
+    assert not learned & set(optimizer.state)

@@ -47,6 +47,7 @@ class Method(Loop[G]):
         self.model = model
         self.life = LifeCycle()
         self._following = None
+        self._withheld = []
         self._select()
         self.gates = {c.name: self.make_gate(c) for c in self.selection}
         self.check_gates()

@@ -25,6 +25,7 @@ class Loop(Hooks[G]):
     _places: list[gating.Place] = field(init=False)
     _rewind_weights: Mapping[str, Tensor] | None = field(init=False)
     _following: RemovableHandle | None = field(init=False)
+    _withheld: list[tuple[nn.Parameter, Tensor | None]] = field(init=False)
     _in_hook = False
 
     def param_groups(
@@ -76,9 +77,24 @@ class Loop(Hooks[G]):
                 else:
                     parameter.grad += gradient
 
+    def withhold(self) -> None:
+        """Hide from the optimiser, until `step`, the gradients of what `step` itself moves.
+
+        For an optimiser that holds all parameters of the model, because others made it, and not
+        those of `param_groups` alone. Call it after the last backward pass.
+        """
+        handed = {id(p) for group in self.param_groups(lr=1.0) for p in group["params"]}
+        own = [p for gate in self.gates.values() for p in gate.parameters()]
+        self._withheld = [(p, p.grad) for p in own if id(p) not in handed]
+        for parameter, _ in self._withheld:
+            parameter.grad = None
+
     def step(self) -> None:
         """Tell the method that the optimiser made a step. Does nothing once hardened."""
         self._check_attached()
+        withheld, self._withheld = self._withheld, []
+        for parameter, gradient in withheld:
+            parameter.grad = gradient
         if self.hardened:
             return
         if self._follows and not self._in_hook:

@@ -21,6 +21,7 @@ from prunus.files import read_file, write_atomically
 from prunus.gates import check_attachable, plain_tensors
 from prunus.masks import Mask
 from prunus.tables import percent
+from prunus.tickets import hub
 from prunus.tickets.file import Content, content_hash, decode, encode
 from prunus.version import __version__
 
@@ -178,6 +179,34 @@ class Ticket:
             return ticket
         except TicketError as error:
             raise TicketError(f"{path}: {error}") from error
+
+    def push_to_hub(
+        self,
+        repo_id: str | os.PathLike[str],
+        *,
+        licence: str | None = None,
+        base_model: str | None = None,
+        private: bool = False,
+        token: str | None = None,
+    ) -> str:
+        """Share the ticket on the Hugging Face Hub, with a model card unless there is one.
+
+        A path (or the name of a folder that exists) is a folder, and needs neither network nor
+        `huggingface_hub`. Returns where the ticket is.
+        """
+        card = hub.make_card(self, repo_id, licence=licence, base_model=base_model)
+        return hub.push(self, repo_id, card, private=private, token=token)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+    ) -> Ticket:
+        """Load what `push_to_hub` has shared; like `load`, it runs nothing that it downloads."""
+        return cls.load(hub.pull(repo_id, revision=revision, token=token))
 
     def apply(self, model: nn.Module) -> nn.Module:
         """Load the weights into `model` and put the mask on it, in place.

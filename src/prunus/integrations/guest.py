@@ -1,0 +1,116 @@
+"""A method in a training loop that somebody else wrote: what all callbacks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from prunus.errors import AttachError
+from prunus.methods import Method
+from prunus.methods.settings import check
+from prunus.tickets.ticket import Ticket
+
+_UNKNOWN = 10**9
+"""Steps, until training begins and the trainer knows how many there are."""
+
+
+class Guest:
+    """Attaches a method or takes an attached one; then a callback tells it what happens."""
+
+    def __init__(self, method: Method | type[Method], settings: Mapping[str, Any]) -> None:
+        given = ", ".join(settings)
+        check(
+            not (isinstance(method, Method) and settings),
+            f"{given}: the method is attached already; give it its settings there",
+        )
+        self.method = method if isinstance(method, Method) else None
+        self._class = method if isinstance(method, type) else type(method)
+        self._settings = settings
+
+    @property
+    def present(self) -> Method:
+        """The method, while it is on the model."""
+        if self.method is None:
+            raise AttachError("the model is not sparsified: the callback has not attached anything")
+        return self.method
+
+    def attach(self, model: nn.Module) -> None:
+        """Put gates on the model, before it is loaded, wrapped, or given to an optimiser."""
+        if self.method is None:
+            self.method = self._class(model, **{"steps": _UNKNOWN, **self._settings})
+
+    def begin(
+        self,
+        model: nn.Module,
+        steps: int | float,
+        optimizer: Optimizer,
+        saved: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Training begins, or goes on from `saved`, the state of the method at a checkpoint."""
+        method = self.present
+        check(
+            any(module is method.model for module in model.modules()),
+            "the model that is trained is not the one that was sparsified: was it made again "
+            "(model_init)? Give the trainer the model itself",
+        )
+        check(
+            isinstance(steps, int) and steps > 0,
+            f"steps={steps}: the trainer does not know how many it makes; set its max_steps",
+        )
+        if self._settings and "steps" not in self._settings:
+            set_steps(method, int(steps))
+        check(
+            method.hardened or method.steps <= steps,
+            f"steps={method.steps} are more than the {steps} steps of this training, at whose end "
+            "the search would be unfinished: give fewer, or train longer",
+        )
+        if saved is not None:
+            method.load_state_dict(saved)
+        _check_groups(method, optimizer)
+        method.hard_in_eval = method.t > 0  # before the first step there is no mask to evaluate
+        method.follow(optimizer)
+
+    def before_step(self) -> None:
+        """All gradients of a step are there, and the optimiser has not used them."""
+        method = self.present
+        method.regularize()
+        method.withhold()
+        method.hard_in_eval = True
+
+    def metrics(self) -> dict[str, float]:
+        """What belongs into logs."""
+        now = self.present.stats()
+        names = ("in_transition", "in_transition_per_kept")
+        return {"density": now.hard_density, **{name: getattr(now, name) for name in names}}
+
+    def end(self) -> Ticket:
+        """Fix the mask and leave: the model is plain again, with zeros in place."""
+        method = self.present
+        ticket = method.ticket("current" if method.rewind_step is None else "rewind")
+        method.strip()
+        self.method = None
+        return ticket
+
+
+def set_steps(method: Method, steps: int) -> None:
+    """Set `T` of a method that has made no step yet, and derive anew what follows from it."""
+    k = method.rewind_step or 0
+    check(k <= steps, f"rewind_step={k} is not among the {steps} steps of this training")
+    method.steps = steps
+    method.prepare()
+    method.load_state_dict(method.state_dict())  # what RigL's gates are told as they attach
+
+
+def _check_groups(method: Method, optimizer: Optimizer) -> None:
+    """Raise unless what the optimiser is to learn of the gates has groups of its own."""
+    own = {id(p) for gate in method.gates.values() for p in gate.parameters()}
+    handed = {id(p) for group in method.param_groups(lr=1.0) for p in group["params"]} & own
+    held = [{id(p) for p in group["params"]} for group in optimizer.param_groups]
+    check(
+        handed == set().union(*(group for group in held if group <= handed)),
+        f"{method.name} needs an optimiser that has its scores in a group of their own: attach the "
+        "method first, make the optimiser from its param_groups(), and give the trainer both",
+    )

@@ -1,0 +1,140 @@
+"""A search in the Trainer of Lightning."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import prunus
+
+lightning = pytest.importorskip("lightning")
+
+from prunus.integrations.lightning import SparsifyCallback  # noqa: E402
+
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+        self.groups = None
+
+    def training_step(self, batch, _):
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+    def validation_step(self, batch, _):
+        self.log("loss", self.training_step(batch, 0))
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.groups or self.parameters(), lr=1e-2)
+
+
+def data(**options):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 16, generator=generator)
+    y = (x @ torch.randn(16, 4, generator=generator)).argmax(1)
+    return DataLoader(TensorDataset(x, y), batch_size=16, **options)
+
+
+def build():
+    torch.manual_seed(0)
+    return Module()
+
+
+def trainer(folder, callback, **options):
+    defaults = {"max_epochs": 5, "log_every_n_steps": 2, "enable_checkpointing": False}
+    quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "logger"), False)
+    return lightning.Trainer(
+        accelerator="cpu", default_root_dir=folder, callbacks=[callback],
+        **{**defaults, **quiet, **options},
+    )  # fmt: skip
+
+
+def kept(module):
+    weights = [m.weight for m in module.modules() if isinstance(m, nn.Linear)]
+    return sum(int(w.count_nonzero()) for w in weights) / sum(w.numel() for w in weights)
+
+
+def test_one_callback_ends_with_a_plain_module_and_its_ticket(tmp_path):
+    module = build()
+    loop = trainer(tmp_path, SparsifyCallback(target_density=0.2, select="linear"))
+    loop.fit(module, data(), data())
+    assert kept(module) == pytest.approx(0.2, abs=1e-3)
+    assert loop.callback_metrics["density"] == pytest.approx(0.2, abs=1e-3)
+    x = data().dataset.tensors[0]
+    expected = module.network(x)
+    loaded = Module.load_from_checkpoint(tmp_path / "sparse.ckpt")
+    assert torch.equal(loaded.network(x), expected)
+    ticket = prunus.Ticket.from_pretrained(tmp_path)
+    assert ticket.manifest.settings["steps"] == 20  # those of the trainer
+    applied = prunus.strip(ticket.apply(Module()))
+    assert torch.equal(applied.network(x), expected)
+    # The last evaluation while fitting was that of the binary mask.
+    during = float(loop.callback_metrics["loss"])
+    [after] = loop.validate(module, data(), verbose=False)
+    assert after["loss"] == pytest.approx(during, rel=1e-5)
+
+
+def test_it_finds_what_a_loop_by_hand_finds(tmp_path):
+    settings = {"target_density": 0.3, "select": "linear", "rewind_step": None, "penalty": 1e-3}
+    by_hand = build()
+    method = prunus.ContinuousSparsification(by_hand, steps=20, **settings)
+    optimizer = torch.optim.AdamW(method.param_groups(1e-2))
+    for _ in range(5):
+        for batch in data():
+            by_hand.training_step(batch, 0).backward()
+            method.regularize()
+            optimizer.step()
+            optimizer.zero_grad()
+            method.step()
+    method.strip()
+    module = build()  # whose optimiser holds the scores as well
+    trainer(tmp_path, SparsifyCallback(**settings)).fit(module, data())
+    for name, weight in by_hand.named_parameters():
+        assert torch.equal(weight, module.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("rewind_step", [None, 3])
+def test_a_resumed_fit_has_the_same_bits(tmp_path, rewind_step):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    def fit(folder, epochs, ckpt_path=None):
+        settings = {"target_density": 0.2, "select": "linear", "rewind_step": rewind_step}
+        loop = trainer(
+            folder, SparsifyCallback(**settings), enable_checkpointing=True, max_epochs=5
+        )
+        loop.callbacks.append(ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1))
+        if epochs < 5:
+
+            class Stop(lightning.Callback):
+                def on_train_epoch_start(self, trainer, _):
+                    if trainer.current_epoch == epochs:
+                        raise RuntimeError("the power fails")
+
+            loop.callbacks.append(Stop())
+        loop.fit(build(), data(), ckpt_path=ckpt_path)
+
+    fit(tmp_path / "whole", 5)
+    with pytest.raises(RuntimeError, match="the power fails"):
+        fit(tmp_path / "halves", 2)
+    fit(tmp_path / "halves", 5, tmp_path / "halves" / "epoch=1.ckpt")
+    tickets = [prunus.Ticket.from_pretrained(tmp_path / n) for n in ("whole", "halves")]
+    assert tickets[0] == tickets[1]
+    whole, halves = (torch.load(tmp_path / n / "sparse.ckpt") for n in ("whole", "halves"))
+    for name, tensor in whole["state_dict"].items():
+        assert torch.equal(tensor, halves["state_dict"][name]), name
+
+
+def test_a_method_on_a_part_of_the_module(tmp_path):
+    module = build()
+    l0 = prunus.L0Regularisation(module.network, steps=20, select="linear", rule="expected")
+    with pytest.raises(prunus.SettingError, match="l0 needs an optimiser that has its scores in a"):
+        trainer(tmp_path, SparsifyCallback(l0)).fit(module, data())
+    module.groups = l0.param_groups(1e-2, score_lr=0.1)
+    trainer(tmp_path, SparsifyCallback(l0)).fit(module, data())
+    assert set(prunus.Ticket.from_pretrained(tmp_path).mask) == {"0.weight", "2.weight"}
+
+
+def test_a_fit_without_an_end_is_refused(tmp_path):
+    loop = trainer(tmp_path, SparsifyCallback(target_density=0.2, select="linear"), max_epochs=-1)
+    with pytest.raises(prunus.SettingError, match="the trainer does not know how many it makes"):
+        loop.fit(build(), data())
