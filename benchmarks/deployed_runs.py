@@ -112,6 +112,7 @@ def measure(dense: Trained, sparse: Trained, name: str, options: argparse.Namesp
     }
 
 
+@torch.no_grad()
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("dense", type=Path)
@@ -122,12 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    torch.set_grad_enabled(False)
     dense = trained(options.dense, options.data, options.threads)
     found = []
     for folder in options.sparse:
         sparse = trained(folder, options.data, options.threads)
-        name = f"{dense.task.name.partition('/')[2]}, {sparse.ticket.mask.density:.2g}"
+        name = f"{dense.task.name.partition('/')[2]}, {100 * sparse.ticket.mask.density:.2g} % kept"
         found.append(measure(dense, sparse, name, options))
         print(json.dumps(found[-1], indent=1), flush=True)
     if options.out:

@@ -52,7 +52,9 @@ def test_deployed_runs(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli("prune", *common, "--method", "mp", "--target-density", 0.3)[0] == 0
     [dense], [sparse] = Path("runs").glob("*-train-*"), Path("runs").glob("*-mp-prune-*")
     module = load("deployed_runs", monkeypatch)
-    module.main([str(dense), str(sparse), "--seconds", "0.01", "--out", "out.json"])
+    module.main(
+        [str(dense), str(sparse), "--seconds", "0.01", "--threads", "1", "--out", "out.json"]
+    )
     [found] = json.loads(Path("out.json").read_text())
     assert found["density"] == pytest.approx(0.3, abs=0.001) and found["max_difference"] < 1e-4
     tested = json.loads((sparse / "results.json").read_text())["stages"][-1]["test"]["accuracy"]

@@ -57,8 +57,8 @@ def test_wide_tables_scroll_and_the_page_does_not(page, site):
     page.goto((site / "methods" / "comparison.html").as_uri())
     page.wait_for_selector(".md-typeset__scrollwrap table")
     assert page.evaluate("document.documentElement.scrollWidth") == 400
-    wrap = page.locator(".md-typeset__scrollwrap").first
-    assert wrap.evaluate("wrap => wrap.scrollWidth > wrap.clientWidth")
+    wraps = page.locator(".md-typeset__scrollwrap")
+    assert wraps.evaluate_all("all => all.some(wrap => wrap.scrollWidth > wrap.clientWidth)")
 
 
 def test_every_page_states_the_version(site):

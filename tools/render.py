@@ -25,7 +25,7 @@ from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
 from prunus.report.paper import pairs_table
-from prunus.report.tables import Strong, density_table, points_table
+from prunus.report.tables import Strong, density_table, points_table, raw_table
 
 ROOT = Path(__file__).parent.parent
 REGION = re.compile(r"(<!-- results: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -233,19 +233,20 @@ def deploy_example() -> str:
     return markdown(header, rows)
 
 
+_DENSE, _DEPLOYED = "dense, ONNX Runtime", "sparse, deployed"
+
+
 def deploy_headline() -> str:
     """What deploying gains over the fastest way to run the dense network."""
     rows = []
     for found in read("deploy-example"):
         ways, sizes = found["rows"], found["bytes"]
-        dense, small = (
-            ways[way]["images_per_second"] for way in ("dense, ONNX Runtime", "sparse, deployed")
-        )
+        dense, small = (ways[way]["images_per_second"] for way in (_DENSE, _DEPLOYED))
         faster = [f"{small[batch] / dense[batch]:.1f} times" for batch in dense]
         smaller = f"{sizes['dense'] / sizes['deployed']:.0f} times"
-        kept = f"{100 * found['kept_weights']:.1f} %"
-        rows.append([found["network"], kept, *faster, smaller])
-    header = ["network", "weights kept", "faster, batch 1", "faster, batch 128", "smaller"]
+        accuracies = [f"{100 * ways[way]['accuracy']:.1f} %" for way in (_DENSE, _DEPLOYED)]
+        rows.append([found["network"], *accuracies, *faster, smaller])
+    header = ["network", "accuracy, dense", "sparse", "faster, batch 1", "batch 128", "smaller"]
     return markdown(header, rows)
 
 
@@ -275,9 +276,17 @@ def by_density(name: str) -> str:
     return f"{markdown(table.header, table.rows)}\n\n{says}"
 
 
+def trials() -> str:
+    """Every tuning trial, with what it was chosen by."""
+    table = raw_table([compared_in("tuning")])
+    columns = [table.header.index(c) for c in ("method", "settings", "validation", "test")]
+    rows = [[row[c] for c in columns] for row in table.rows]
+    return markdown([table.header[c] for c in columns], rows)
+
+
 def by_method(name: str) -> str:
     """Every subnetwork: what it keeps of weights and of work, and how good that is."""
-    table = points_table(compared_in(name), sizes=True)
+    table = points_table(compared_in(name), macs=True)
     return markdown(table.header, table.rows)
 
 
@@ -288,6 +297,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
     "score-lr": score_lr,
     "headline": lambda: by_density("headline"),
+    "headline-sizes": lambda: by_method("headline"),
+    "tuning": trials,
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),

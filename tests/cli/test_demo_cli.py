@@ -23,7 +23,7 @@ def test_table_verdict_and_files(cli, monkeypatch):
         "method settings stage kept % of all weights % searched % re-trained % against dense "
         "epochs matching on validation"
     )
-    control = "random mask  target_density [0.5, 0.25]"
+    control = "random mask  target_density 0.5 0.25"
     for text in (control, " the dense network (", "there/report.html"):
         assert text in output
     file = read_report(Path("there/demo.json"))

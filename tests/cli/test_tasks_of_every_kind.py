@@ -10,7 +10,7 @@ import pytest
 KINDS = {
     "diabetes/mlp": ("RMSE", "prunus", ["--epochs", "2"]),
     "shapes/unet": ("mean IoU", "module", ["--epochs", "2", "--set", "data.train_images=64"]),
-    "text/gpt-char": ("loss", "module", ["--epochs", "2", "--set", "data.train_images=256"]),
+    "text/gpt-char": ("loss", "prunus", ["--epochs", "2", "--set", "data.train_images=256"]),
 }
 
 

@@ -20,7 +20,7 @@ class Smallest(FixedMaskMethod):
     share: float = setting("the fraction to remove", default=0.25)
 
     def on_commit(self, evaluate):
-        return Mask(remove_lowest(magnitudes(self.model), self.mask(), self.share))
+        return Mask(remove_lowest(magnitudes(self.weights), self.mask(), self.share))
 
 number = 3
 class Other: ...

@@ -55,7 +55,7 @@ def test_a_target_density_and_one_for_each_round(cli):
     status, _, errors = cli("search", *SMALL, "--rounds", 1, *densities)
     assert status == 2 and "one for each of 2 rounds, but there is only 1" in errors
     status, _, errors = cli("prune", *SMALL, "--set", "method.target_density=[0.5,0.2]")
-    assert status == 2 and "do more rounds, or give fewer densities" in errors
+    assert status == 2 and "do more rounds, or give fewer targets" in errors
 
 
 def test_a_target_density_with_other_methods(cli):

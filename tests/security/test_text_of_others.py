@@ -14,7 +14,7 @@ import torch
 
 import prunus_runtime
 from prunus import Manifest, Mask, PrunusWarning, SettingError, Ticket
-from prunus.cli import _show_warning
+from prunus.cli.output import show_warning
 from prunus.runs.settings_file import parse_yaml, read_settings
 from prunus.sweeps.experiment import read_experiment
 from prunus.sweeps.grid import combinations
@@ -50,7 +50,7 @@ def test_what_errors_and_warnings_show(cli: Command, capsys: pytest.CaptureFixtu
     ticket = Ticket(Mask({}), weights, manifest).save("sent.safetensors")
     status, _, errors = cli("retrain", ticket, "--epochs", 1)
     assert status == 2 and harmless(errors)
-    _show_warning(PrunusWarning(EVIL), PrunusWarning, "file.py", 1)
+    show_warning(PrunusWarning(EVIL), PrunusWarning, "file.py", 1)
     errors = capsys.readouterr().err
     assert harmless(errors)
     # What would be lines of its own is clearly part of a message.

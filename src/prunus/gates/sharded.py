@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch.distributed as dist
@@ -10,11 +11,10 @@ from torch import Tensor
 
 def is_sharded(tensor: Tensor) -> bool:
     """Whether this process has only a part of the tensor."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return False
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(tensor, DTensor)
+    # Whoever shards a model has imported it. We do not: it is large, and a process of DDP that
+    # loads it on the way may crash as it ends.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         check(
             rounds >= len(self.targets),
             f"{self._budget} is one for each of {len(self.targets)} rounds, but there is only "
-            f"{rounds}: do more rounds, or give fewer",
+            f"{rounds}: do more rounds, or give fewer targets",
         )
         if self.targets and rounds > len(self.targets):
             last = self.targets[-1].density or self.targets[-1].macs or 1.0
