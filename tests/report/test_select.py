@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prunus.report.file import read_report
 from prunus.report.findings import finding, notes
 from prunus.report.intervals import Measured
 from prunus.report.model import comparisons, series_of
-from prunus.report.select import Cost, cost_of, picks, whole_cost
+from prunus.report.select import Cost, at_equal_density, cost_of, picks, whole_cost
 from prunus.report.tables import (
     cost_table,
     points_table,
@@ -257,3 +258,10 @@ def test_points_with_the_rates_of_another_row_stand_beside_it():
         ["dense", ""], ["cs", "run a"], ["imp", "run a"], ["cs", "run b"], ["imp", "run b"],
     ]  # fmt: skip
     assert {row[-2] for row in table.rows[1:]} == {"15"}, "ten of search and five of re-training"
+
+
+def test_a_density_that_nothing_was_measured_at_is_left_out():
+    """As the budget of a first round, where only the last one was re-trained."""
+    file = Path(__file__).parents[2] / "results" / "demo.json"
+    [comparison] = comparisons(read_report(file).data.records)
+    assert list(at_equal_density(comparison)) == [0.1, 0.025, 0.01]

@@ -135,13 +135,15 @@ def at_equal_density(comparison: Comparison) -> dict[float, dict[str, Entry]]:
     """For each target density, by the names of series, what each has there.
 
     A lead needs at least two seeds, and a paired difference to every rival whose interval is above
-    zero. Targets are the `target_density` of runs; without any, the densities at which two series
-    meet.
+    zero. Targets are the `target_density` of runs that something ended at; without any, the
+    densities at which two series meet.
     """
     found: dict[float, dict[str, Entry]] = {}
     for target in _targets(comparison):
         entries = {s.name: entry for s in comparison.series if (entry := _entry(s, target))}
         rivals = {name: entry.point for name, entry in entries.items() if entry.competes}
+        if not rivals:
+            continue  # as half-way through a search in rounds, if only its end was re-trained
         for name, point in rivals.items():
             others = [other for rival, other in rivals.items() if rival != name]
             entries[name] = Entry(
