@@ -1,5 +1,6 @@
 """Prunus finds the small network inside a big one."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from prunus.errors import (
@@ -16,13 +17,14 @@ from prunus.gates import hard, remove, strip
 from prunus.lookup import trusting
 from prunus.masks import LayerDensity, Mask
 from prunus.methods import METHODS, LayerStatistics, Method, Statistics, find_method
-from prunus.methods.builtin import *  # noqa: F403 (whatever is built in)
+from prunus.methods.builtin import CLASSES
 from prunus.selection import Candidate, Selection, candidates, choose
 from prunus.tickets.ticket import Manifest, Ticket
 from prunus.version import __version__
 
 if TYPE_CHECKING:
     from prunus.deployment import Deployed, deploy
+    from prunus.methods.builtin import *  # noqa: F403 (whatever is built in)
 
 __all__ = [
     "METHODS",
@@ -54,12 +56,18 @@ __all__ = [
     "strip",
     "trusting",
 ]
-__all__ += [method.__name__ for method in METHODS.values()]
+__all__ += [cls for _, cls in CLASSES.values()]
+
+_LATER = {"Deployed": "prunus.deployment", "deploy": "prunus.deployment"}
+_LATER |= {cls: module for module, cls in CLASSES.values()}
+"""The modules of names that are imported when they are used, because few programs use them all."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("deploy", "Deployed"):  # imported when used, because few programs do
-        from prunus import deployment
-
-        return getattr(deployment, name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

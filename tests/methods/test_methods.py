@@ -1,8 +1,10 @@
 """What every method does: hardening, saving and resuming, the registry."""
 
+import ast
 import copy
 import io
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 import prunus
 from prunus import gates as gating
 from prunus.gates import plain_tensors
+from prunus.methods import builtin
 from support.models import ConvNet, images, lstm, seeded
 
 x = images(4, 2, 5, 5)()
@@ -154,6 +157,15 @@ def train(method, optimizer, steps=3, batch=x, *, clear_first=True):
 def test_registry():
     assert all(cls.name == name for name, cls in prunus.METHODS.items())
     assert {name.partition(" ")[0].rstrip(",") for name in METHODS} == set(prunus.METHODS)
+    for cls in prunus.METHODS.values():
+        assert getattr(prunus, cls.__name__) is cls and cls.__name__ in dir(prunus)
+
+
+def test_type_checkers_see_the_same_methods():
+    tree = ast.parse(Path(builtin.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    seen = {(node.module, alias.asname) for node in imports for alias in node.names}
+    assert seen - {("typing", None)} == set(builtin.CLASSES.values())
 
 
 @pytest.mark.parametrize("name", METHODS)

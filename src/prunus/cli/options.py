@@ -31,13 +31,8 @@ def _densities(_: Any, tokens: Sequence[Token]) -> list[float]:
     return [float(as_fraction(token.value)) for token in tokens]
 
 
-def _density(_: Any, tokens: Sequence[Token]) -> float:
-    return float(as_fraction(tokens[0].value))
-
-
-Density = Annotated[float | None, Parameter(converter=_density, n_tokens=1)]
-"""A fraction of the weights: 0.1 or 10%."""
 Densities = Annotated[list[float] | None, Parameter(converter=_densities, negative="")]
+"""Fractions of the weights: 0.1 or 10%."""
 
 
 @Parameter(name="*")
@@ -82,6 +77,33 @@ package.module:function. Required, unless --config or the ticket names it."
     "Also send metrics to tensorboard, mlflow or wandb."
     json: Annotated[AsJson, Parameter(group=FILES)] = False
     "Print the results as one JSON document; messages go to stderr."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SparsityOptions:
+    """Flags of the runs that remove weights."""
+
+    method: Annotated[str | None, Parameter(group=SPARSITY)] = None
+    "How weights are chosen (default: cs); prunus methods lists the ways. Its settings: --set \
+method.NAME=VALUE."
+    select: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None
+    "Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but \
+embeddings and the last layer), all, conv, linear, or patterns of names; may be given more than \
+once (default: the task's)."
+    exclude: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None
+    "Which of these may not, in the same words."
+    mask_init: Annotated[float | None, Parameter(group=SPARSITY)] = None
+    "Where the scores of CS start; lower keeps fewer weights."
+    target_density: Annotated[Densities, Parameter(group=SPARSITY)] = None
+    "How many weights to keep, 0.1 or 10%, for methods that have one (cs: with a budget). In a \
+search of several rounds, cs takes one for each: give it more than once."
+    target_macs: Annotated[Densities, Parameter(group=SPARSITY)] = None
+    "The same for the multiply-adds of these weights, instead of a target density or with it."
+    bisect: Annotated[Flag, Parameter(group=SPARSITY)] = False
+    "Reach the target density with plain cs: bisection over the mask init, by whole runs."
+    at_once: Annotated[int, Parameter(group=SPARSITY)] = 1
+    "With --bisect: runs to try side by side, each in a process of its own."
 
 
 @Parameter(name="*")

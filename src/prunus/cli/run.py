@@ -12,10 +12,9 @@ from cyclopts import Parameter
 from prunus.cli.options import (
     SPARSITY,
     WHAT,
-    Densities,
-    Density,
     Flag,
     RunOptions,
+    SparsityOptions,
     use_threads,
 )
 from prunus.cli.output import answering, next_step
@@ -40,14 +39,7 @@ def train(*, common: RunOptions = RunOptions()) -> None:  # noqa: B008 (frozen)
 def search(
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    method: Annotated[str | None, Parameter(group=SPARSITY)] = None,
-    select: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
-    exclude: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
-    mask_init: Annotated[float | None, Parameter(group=SPARSITY)] = None,
-    target_density: Annotated[Densities, Parameter(group=SPARSITY)] = None,
-    target_macs: Annotated[Densities, Parameter(group=SPARSITY)] = None,
-    bisect: Annotated[Flag, Parameter(group=SPARSITY)] = False,
-    at_once: Annotated[int, Parameter(group=SPARSITY)] = 1,
+    sparsity: SparsityOptions = SparsityOptions(),  # noqa: B008
     rounds: Annotated[int | None, Parameter(group=SPARSITY)] = None,
     rewind_epoch: Annotated[float | None, Parameter(group=SPARSITY)] = None,
     rates_of: Annotated[Path | None, Parameter(group=SPARSITY)] = None,
@@ -57,26 +49,6 @@ def search(
 
     Parameters
     ----------
-    method
-        How to search (default: cs); prunus methods lists them. Its settings: --set
-        method.NAME=VALUE.
-    select
-        Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
-        embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
-        than once (default: the task's).
-    exclude
-        Which of these may not, in the same words.
-    mask_init
-        Where the scores of CS start; lower keeps fewer weights.
-    target_density
-        How many weights to keep, 0.1 or 10%, for methods that have one (cs: with a budget). Given
-        more than once, cs takes one for each round.
-    target_macs
-        The same for the multiply-adds of these weights, instead of a target density or with it.
-    bisect
-        Reach the target density with plain cs: bisection over the mask init, by whole runs.
-    at_once
-        With --bisect: runs to try side by side, each in a process of its own.
     rounds
         Rounds, and so tickets (default: 5; with a target density: 1, or one for each).
     rewind_epoch
@@ -89,13 +61,6 @@ def search(
         magnitude needs them.
     """
     own: dict[str, Any] = {
-        "method": {
-            "name": method,
-            "mask_init": mask_init,
-            "select": _one(select),
-            "exclude": _one(exclude),
-            "target_macs": _one(target_macs),
-        },
         "rounds": rounds,
         "rewind_epoch": rewind_epoch,
         "whole_tickets": whole_tickets or None,
@@ -103,57 +68,17 @@ def search(
     if rates_of is not None:
         from prunus.runs import rates_of as copied
 
-        own["method"] |= {"name": method or "imp", "rate": copied(rates_of)}
-    _run("search", common, own, target_density, bisect=bisect, at_once=at_once)
+        own["method"] = {"name": sparsity.method or "imp", "rate": copied(rates_of)}
+    _run("search", common, sparsity, own)
 
 
 def prune(
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
-    method: Annotated[str | None, Parameter(group=SPARSITY)] = None,
-    select: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
-    exclude: Annotated[list[str] | None, Parameter(negative="", group=SPARSITY)] = None,
-    mask_init: Annotated[float | None, Parameter(group=SPARSITY)] = None,
-    target_density: Annotated[Density, Parameter(group=SPARSITY)] = None,
-    target_macs: Annotated[Density, Parameter(group=SPARSITY)] = None,
-    bisect: Annotated[Flag, Parameter(group=SPARSITY)] = False,
-    at_once: Annotated[int, Parameter(group=SPARSITY)] = 1,
+    sparsity: SparsityOptions = SparsityOptions(),  # noqa: B008
 ) -> None:
-    """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune.
-
-    Parameters
-    ----------
-    method
-        How to prune (default: cs); prunus methods lists them. Its settings: --set
-        method.NAME=VALUE.
-    select
-        Which weights may be removed: auto (by kind of network), paper (convolutions), body (all but
-        embeddings and the last layer), all, conv, linear, or patterns of names; may be given more
-        than once (default: the task's).
-    exclude
-        Which of these may not, in the same words.
-    mask_init
-        Where the scores of CS start; lower keeps fewer weights.
-    target_density
-        How many weights to keep, 0.1 or 10%, for methods that have one (cs: with a budget).
-    target_macs
-        The same for the multiply-adds of these weights, instead of a target density or with it.
-    bisect
-        Reach the target density with plain cs: bisection over the mask init, by whole runs.
-    at_once
-        With --bisect: runs to try side by side, each in a process of its own.
-    """
-    own: dict[str, Any] = {
-        "method": {
-            "name": method,
-            "mask_init": mask_init,
-            "select": _one(select),
-            "exclude": _one(exclude),
-            "target_macs": target_macs,
-        }
-    }
-    densities = None if target_density is None else [target_density]
-    _run("prune", common, own, densities, bisect=bisect, at_once=at_once)
+    """Train and sparsify at once, fix the mask at the recipe's commit_epoch, fine-tune."""
+    _run("prune", common, sparsity)
 
 
 def retrain(
@@ -180,17 +105,14 @@ def retrain(
         same, but of the same density in all. magnitude: its weights, under the mask of the largest
         of them in every layer, of the same density there.
     """
-    _run("retrain", common, {"ticket": str(ticket), "control": control})
+    _run("retrain", common, own={"ticket": str(ticket), "control": control})
 
 
 def _run(
     command: str,
     common: RunOptions,
+    sparsity: SparsityOptions = SparsityOptions(),  # noqa: B008
     own: Mapping[str, Any] | None = None,
-    densities: Sequence[float] | None = None,
-    *,
-    bisect: bool = False,
-    at_once: int = 1,
 ) -> None:
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
@@ -198,22 +120,20 @@ def _run(
     from prunus.runs import execute, resolve
     from prunus.runs.results import finished_at
 
-    given, names = _settings(common, own or {}, None if bisect else densities)
+    given, names = _settings(common, sparsity, own or {})
     if command == "search":
-        _complete_rounds(given, bisect=bisect)
+        _complete_rounds(given, bisect=sparsity.bisect)
     use_threads(common.threads, given.get("engine"))
     with trusting(*names), answering(as_json=common.json) as answer:
         found = before = None
-        if bisect:
+        if sparsity.bisect:
             if common.fresh:
                 raise SettingError("--fresh does one run again: leave out --bisect, or use --out")
-            if not densities or len(densities) != 1:
-                raise SettingError("--bisect needs one --target-density to find")
             found, settings, results = _bisect(
-                command, given, densities[0], at_once, fetch_missing=common.download
+                command, given, sparsity, fetch_missing=common.download
             )
         else:
-            if at_once != 1:
+            if sparsity.at_once != 1:
                 raise SettingError(
                     "--at-once is for --bisect; prunus sweep does many runs side by side"
                 )
@@ -270,15 +190,13 @@ def _move_away(folder: Path) -> None:
 
 
 def _settings(
-    common: RunOptions, own: Mapping[str, Any], densities: Sequence[float] | None
+    common: RunOptions, sparsity: SparsityOptions, own: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """What the file and the flags say together, and the names of code to trust in it."""
     from prunus.runs.settings_file import merge, only_given, overrides, read_settings
 
-    wanted: dict[str, Any] = {}
-    if densities:
-        wanted = {"method": {"target_density": _one(densities)}}
-    typed = merge(only_given(_as_settings(common)), only_given(own), wanted, overrides(common.set_))
+    flags = (_of_every_run(common), _of_sparsity(sparsity), own)
+    typed = merge(*map(only_given, flags), overrides(common.set_))
     method = typed.get("method", {})
     named = (typed.get("task"), method.get("name") if isinstance(method, Mapping) else method)
     names = [name for name in named if isinstance(name, str)]
@@ -301,16 +219,14 @@ def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
 
 
 def _bisect(
-    command: str,
-    given: Mapping[str, Any],
-    target: float,
-    at_once: int,
-    *,
-    fetch_missing: bool,
+    command: str, given: Mapping[str, Any], sparsity: SparsityOptions, *, fetch_missing: bool
 ) -> tuple[Bisection, RunSettings, RunResults]:
     from prunus.sweeps import LocalExecutor, bisect_runs
     from prunus.tables import percent
 
+    if sparsity.target_density is None or len(sparsity.target_density) != 1:
+        raise SettingError("--bisect needs one --target-density to find")
+    target, at_once = sparsity.target_density[0], sparsity.at_once
     if at_once == 1:
         return bisect_runs(command, given, target, fetch_missing=fetch_missing)
     with LocalExecutor(at_once) as executor:
@@ -327,12 +243,7 @@ def _bisect(
         )
 
 
-def _one(values: Sequence[Any] | None) -> Any:
-    """What was given once stands for itself."""
-    return values[0] if values and len(values) == 1 else values and list(values)
-
-
-def _as_settings(common: RunOptions) -> dict[str, Any]:
+def _of_every_run(common: RunOptions) -> dict[str, Any]:
     return {
         "task": common.task,
         "seed": common.seed,
@@ -346,3 +257,23 @@ def _as_settings(common: RunOptions) -> dict[str, Any]:
         "data_root": None if common.data is None else str(common.data),
         "out": None if common.out is None else str(common.out),
     }
+
+
+def _of_sparsity(sparsity: SparsityOptions) -> dict[str, Any]:
+    # With --bisect the density is what is looked for, and not a setting of a run.
+    density = None if sparsity.bisect else sparsity.target_density
+    return {
+        "method": {
+            "name": sparsity.method,
+            "mask_init": sparsity.mask_init,
+            "select": _one(sparsity.select),
+            "exclude": _one(sparsity.exclude),
+            "target_density": _one(density),
+            "target_macs": _one(sparsity.target_macs),
+        }
+    }
+
+
+def _one(values: Sequence[Any] | None) -> Any:
+    """What was given once stands for itself."""
+    return values[0] if values and len(values) == 1 else values and list(values)

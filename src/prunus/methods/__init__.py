@@ -1,20 +1,35 @@
 """The sparsification methods, by the name that the command line and the results use."""
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from prunus.errors import SettingError
 from prunus.lookup import import_named, unknown
-from prunus.methods import builtin
 from prunus.methods.base import Method as Method
+from prunus.methods.builtin import CLASSES
 from prunus.methods.common.statistics import LayerStatistics as LayerStatistics
 from prunus.methods.common.statistics import Statistics as Statistics
 from prunus.methods.hooks import Evaluate as Evaluate
 from prunus.methods.settings import Setting as Setting
 from prunus.methods.settings import describe_settings as describe_settings
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in vars(builtin).values()
-    if isinstance(method, type) and issubclass(method, Method)
-}
+
+class _Methods(Mapping[str, type[Method]]):
+    """The methods that Prunus brings; each is imported when it is first looked up."""
+
+    def __getitem__(self, name: str) -> type[Method]:
+        module, cls = CLASSES[name]
+        method: type[Method] = getattr(import_module(module), cls)
+        return method
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+METHODS: Mapping[str, type[Method]] = _Methods()
 
 
 def find_method(name: str) -> type[Method]:

@@ -21,7 +21,6 @@ from prunus.files import read_file, write_atomically
 from prunus.gates import check_attachable, plain_tensors
 from prunus.masks import Mask
 from prunus.tables import percent
-from prunus.tickets import hub
 from prunus.tickets.file import Content, content_hash, decode, encode
 from prunus.version import __version__
 
@@ -194,6 +193,8 @@ class Ticket:
         A path (or the name of a folder that exists) is a folder, and needs neither network nor
         `huggingface_hub`. Returns where the ticket is.
         """
+        from prunus.tickets import hub
+
         card = hub.make_card(self, repo_id, licence=licence, base_model=base_model)
         return hub.push(self, repo_id, card, private=private, token=token)
 
@@ -206,6 +207,8 @@ class Ticket:
         token: str | None = None,
     ) -> Ticket:
         """Load what `push_to_hub` has shared; like `load`, it runs nothing that it downloads."""
+        from prunus.tickets import hub
+
         return cls.load(hub.pull(repo_id, revision=revision, token=token))
 
     def apply(self, model: nn.Module) -> nn.Module:
