@@ -20,10 +20,10 @@ The protocol, written down before the first run:
 - Tuning: each method has the rates of `RATES` to choose from, at 10 %, by the loss on the documents
   for tuning, with a seed that is not reported.
 - Reported: the loss on the documents for validation (nats per character) of the binary mask, for
-  three seeds, first at 10 %, then at 5 and 20 %.
+  three seeds, each first at 10 %, then at 5 and 20 %.
 
 A run that is done has a file in the folder of runs and is not done again, so the same command goes
-on after an interruption. Whenever a density is done, all runs are gathered in `results/gpt.json`.
+on after an interruption. Whenever a density of a seed is done, `results/gpt.json` is written anew.
 """
 
 from __future__ import annotations
@@ -215,18 +215,19 @@ def main() -> None:
     best = {
         m: min((r for r in tuning if r["method"] == m), key=lambda r: r["tuning"]) for m in methods
     }
-    runs = [done(folder, "dense", 1.0, best["dense"]["rate"], seed) for seed in SEEDS]
+    runs = []
     about = {
         "machine": f"{platform.machine()}, one thread, torch {torch.__version__}",
         "python": sys.version.split()[0],
         "characters": {name: len(text) for name, text in splits().items()},
         "steps": STEPS, "batch": BATCH, "context": CONTEXT,
     }  # fmt: skip
-    for density in DENSITIES:
-        for seed in SEEDS:
+    for seed in SEEDS:
+        runs.append(done(folder, "dense", 1.0, best["dense"]["rate"], seed))
+        for density in DENSITIES:
             runs += [done(folder, m, density, best[m]["rate"], seed) for m in methods[1:]]
-        content = {**about, "tuning": tuning, "runs": runs}
-        write_atomically(RESULTS, json.dumps(content, indent=1) + "\n")
+            content = {**about, "tuning": tuning, "runs": runs}
+            write_atomically(RESULTS, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
