@@ -240,6 +240,20 @@ def test_settings_that_cannot_work_are_refused_before_training(tmp_path, argumen
     prunus.ContinuousSparsification(model, steps=1, select="linear")  # nothing was attached
 
 
+@pytest.mark.parametrize("kind", ["FSDP", "DEEPSPEED"])
+def test_what_takes_parameters_apart_is_refused(tmp_path, monkeypatch, kind):
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    loop = trainer(tmp_path, transformers.TrainerCallback())
+    kinds = PartialState._shared_state  # neither works on a CPU, so it is only said to be on
+    monkeypatch.setitem(kinds, "distributed_type", DistributedType[kind])
+    callback = SparsifyCallback(target_density=0.1)
+    with pytest.raises(prunus.SettingError, match="FSDP and DeepSpeed take parameters apart"):
+        callback.on_init_end(loop.args, loop.state, loop.control, model=loop.model)
+    prunus.ContinuousSparsification(loop.model, steps=1, select="linear")  # nothing was attached
+
+
 def test_steps_that_the_training_does_not_reach_are_refused(tmp_path):
     with pytest.raises(prunus.SettingError, match=r"steps=13 are more than the 12 steps"):
         trainer(tmp_path, SparsifyCallback(target_density=0.1, steps=13)).train()

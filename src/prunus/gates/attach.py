@@ -87,7 +87,7 @@ def mark_saved(model: nn.Module, chosen: Iterable[Candidate]) -> None:
 
 _CHANGES = ("resize_token_embeddings", "tie_weights")
 
-_SAYS = " (has a gate of Prunus: resume from this checkpoint, or strip() the model before saving it)"
+_SAYS = " (has a gate of Prunus: resume from this checkpoint, or strip() the model before saving)"
 """What the report of `from_pretrained` shows after the name of a weight."""
 
 
