@@ -42,6 +42,31 @@ def test_timm(monkeypatch):
     assert torch.equal(cs.strip().train()(x), validated)
 
 
+def test_a_state_of_accelerate_brings_gates_back(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    from test_transformers_callback import build
+
+    def prepare(seed):
+        model = build(seed)  # with tied embeddings
+        cs = prunus.ContinuousSparsification(model, steps=4, select="all", target_density=0.5)
+        accelerator = accelerate.Accelerator(cpu=True)
+        optimizer = torch.optim.AdamW(cs.param_groups(lr=1e-2))
+        cs.follow(optimizer)
+        return accelerator, cs, *accelerator.prepare(model, optimizer)
+
+    tokens = torch.arange(8)[None]
+    accelerator, cs, model, optimizer = prepare(0)
+    for _ in range(4):
+        accelerator.backward(model(input_ids=tokens, labels=tokens).loss)
+        optimizer.step()
+        optimizer.zero_grad()
+    accelerator.save_state(str(tmp_path))
+    accelerator, twin, copied, _ = prepare(1)
+    accelerator.load_state(str(tmp_path))
+    assert twin.mask() == cs.mask()
+    assert torch.equal(copied.eval()(tokens).logits, model.eval()(tokens).logits)
+
+
 def test_torchrun(tmp_path):
     (tmp_path / "train.py").write_text(example("torchrun"))
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
