@@ -216,6 +216,7 @@ def trained(task: str, seed: int, folder: Path) -> nn.Module:
 def run(task: str, trainer: str, method: str, seed: int, folder: Path) -> dict[str, Any]:
     model, samples = trained(task, seed, folder), TASKS[task][1]()
     start, before = time.process_time(), accuracy(model, samples)
+    model.train()  # Lightning leaves it as it is
     train = {"transformers": in_transformers, "lightning": in_lightning}[trainer]
     train(model, samples, chosen(method, model, samples), STEPS, seed, folder / "trainer")
     weights = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]

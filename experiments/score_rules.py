@@ -4,7 +4,7 @@
 
 A run is added to `results/score-rates.json`. `--rule` is `method` or `optimiser`, the two that CS
 has (the latter with its own rate, or with `--score-lr`); `geometric`, the rules that were tried on
-the way (see `Geometric`); `decided`, one that was tried afterwards; or the rival `gmp`.
+the way (see `Geometric`); or the rival `gmp`.
 """
 
 from __future__ import annotations
@@ -78,25 +78,6 @@ class Geometric(ContinuousSparsification):
         beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
         for gate in gates:
             gate.temperature.fill_(beta / self._spread)
-
-
-class Decided(ContinuousSparsification):
-    """The rule of CS, but in the last tenth `beta` rises until nearly all gates are decided.
-
-    In the end no more than 2 gates in transition are left for each 100 kept weights.
-    """
-
-    def on_step(self) -> None:
-        super().on_step()
-        late = 10 * self.t / self.steps - 9
-        if late > 0:
-            gates = self.gates.values()
-            distances = torch.cat([gate.score.detach().abs().flatten() for gate in gates])
-            kept = sum(int(gate.decide().sum()) for gate in gates)
-            nearest = float(distances.kthvalue(max(1, int(0.02 * kept))).values)
-            wanted = 5 / max(nearest, 1e-30)  # sigmoid(5) is decided
-            factor = max(1.0, wanted * self._spread / self.final_temperature) ** late
-            self._set_temperature(self.temperature * factor)
 
 
 class Muon(torch.optim.Optimizer):
@@ -185,8 +166,6 @@ def attach(run: argparse.Namespace, task: Task, model: nn.Module) -> Method:
     common = {"steps": run.steps, "target_density": run.density, "select": task.select}
     if run.rule == "gmp":
         return GradualMagnitudePruning(model, **common)
-    if run.rule == "decided":
-        return Decided(model, **common)
     if run.rule == "geometric":
         return Geometric(model, **common, **json.loads(run.constants))
     return ContinuousSparsification(model, **common, scores=run.rule)
@@ -196,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--task", choices=TASKS, default="cifar8")
     parser.add_argument("--optimiser", choices=RATES, default="sgd")
-    rules = ["method", "optimiser", "geometric", "decided", "gmp"]
+    rules = ["method", "optimiser", "geometric", "gmp"]
     parser.add_argument("--rule", choices=rules, default="method")
     parser.add_argument("--score-lr", type=float, help="of the rule `optimiser` (default: its own)")
     parser.add_argument("--constants", default="{}", help="of the geometric rule, as JSON")

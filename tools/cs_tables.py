@@ -50,6 +50,16 @@ def budget_rounds(records: Sequence[Record]) -> Table:
     return ["", "", *next(iter(cells.values()))], rows
 
 
+def settling(runs: Sequence[dict[str, Any]]) -> Table:
+    """Runs whose density reached its target at different times."""
+    rows = [
+        [f"{run['settled']:.2f}", f"{run['training_loss']:.3f}"]
+        + [f"{100 * run[kind]:.1f}" for kind in ("validation", "test")]
+        for run in runs
+    ]
+    return ["part of the round", "training loss", "validation", "test"], rows
+
+
 # Rules by which the scores move: `results/score-rates.json`
 
 RULES = {

@@ -95,6 +95,16 @@ def test_it_finds_what_a_loop_by_hand_finds(tmp_path):
         assert torch.equal(weight, module.get_parameter(name)), name
 
 
+def test_a_module_that_comes_in_evaluation_mode_learns_its_mask_all_the_same(tmp_path):
+    """As pretrained models do, and the Trainer leaves them in it: the network has no dropout."""
+    found = []
+    for module in (build(), build().eval()):
+        callback = SparsifyCallback(target_density=0.3, select="linear")
+        trainer(tmp_path, callback).fit(module, data(), data())
+        found.append(module.network.state_dict())
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
 @pytest.mark.parametrize("rewind_step", [None, 3])
 def test_a_resumed_fit_has_the_same_bits(tmp_path, rewind_step):
     from lightning.pytorch.callbacks import ModelCheckpoint

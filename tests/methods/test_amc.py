@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env
@@ -21,6 +20,7 @@ from prunus.methods.amc import agent as amc_agent
 from prunus.methods.amc.agent import attempt
 from prunus.methods.amc.environment import AMCEnvironment
 from support.models import ConvNet, images, seeded
+from support.processes import found_by_two
 
 x = images(4, 2, 5, 5)()
 
@@ -349,8 +349,7 @@ def test_settings_in_the_ticket():
 # Several processes
 
 
-def worker(rank, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+def worker(rank):
     model = seeded(ConvNet)
     amc = make(model, episodes=12, warmup=5, select="paper")
     torch.manual_seed(rank)  # as in a run: every process has its own generators and its own images
@@ -363,12 +362,10 @@ def worker(rank, folder):
         dist.all_reduce(score)
         return score.item()
 
-    torch.save(dict(amc.commit(evaluate)), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return dict(amc.commit(evaluate))
 
 
-def test_two_processes_find_the_same_mask(tmp_path):
-    mp.spawn(worker, (str(tmp_path),), nprocs=2)
-    one, two = (prunus.Mask(torch.load(tmp_path / f"{rank}.pt")) for rank in range(2))
+def test_two_processes_find_the_same_mask():
+    one, two = map(prunus.Mask, found_by_two(worker))
     assert one == two
     assert one.kept == round(0.5 * one.total)

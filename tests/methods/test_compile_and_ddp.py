@@ -1,18 +1,16 @@
 """Gated models under torch.compile, autocast, channels-last and distributed data parallel."""
 
 import copy
-from datetime import timedelta
 
 import pytest
 import torch
-import torch.distributed as dist
 from test_methods import METHODS
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
 
 import prunus
 from support.models import ConvNet, images, seeded
-from support.processes import SECONDS, found_by_two
+from support.processes import found_by_two
 
 x = images(4, 2, 6, 6)()
 
@@ -151,15 +149,7 @@ def one_round(name):
     return method.end_round()
 
 
-def worker(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=2,
-        timeout=timedelta(seconds=SECONDS),
-    )
+def worker(rank):
     torch.manual_seed(rank)  # other data, and other weights until DDP broadcasts them
     model = ConvNet()
     cs = prunus.ContinuousSparsification(
@@ -182,8 +172,7 @@ def worker(rank, folder):
     except prunus.AttachError as error:
         attached_to_ddp = str(error)
     weights = {n: t.detach().clone() for n, t in cs.ticket().weights.items() if "bn" not in n}
-    torch.save((masks, weights, attached_to_ddp), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return (masks, weights, attached_to_ddp)
 
 
 def test_two_processes_find_the_same_masks():

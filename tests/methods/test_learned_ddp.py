@@ -1,16 +1,13 @@
 """Methods that draw or learn masks, in two processes: each draws its own while training, and both
 find the same mask."""
 
-import tempfile
-
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from test_methods import METHODS
 from torch.nn.parallel import DistributedDataParallel
 
 from prunus import L0Regularisation, Mask
 from support.models import ConvNet
+from support.processes import found_by_two
 
 NAMES = [
     "iss",
@@ -27,9 +24,7 @@ NAMES = [
 ]
 
 
-def worker(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def worker(rank):
     found = {}
     for name in [*NAMES, "l0 samples"]:
         torch.manual_seed(0)
@@ -53,14 +48,11 @@ def worker(rank, folder):
             )
         learned = [p.detach().clone() for g in method.gates.values() for p in g.parameters()]
         found[name] = masks, learned
-    torch.save(found, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return found
 
 
 def test_two_processes_find_the_same_masks():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(worker, (folder,), nprocs=2)
-        one, two = (torch.load(f"{folder}/{rank}.pt") for rank in range(2))
+    one, two = found_by_two(worker)
     for name, (masks, learned) in one.items():
         for ours, theirs in zip(masks, two[name][0], strict=True):
             assert Mask(ours) == Mask(theirs), name

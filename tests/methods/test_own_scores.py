@@ -75,9 +75,29 @@ def test_the_temperature_counts_in_units_of_the_spread():
         cs.step()
         scores = torch.cat([gate.score.detach().flatten() for gate in cs.gates.values()])
         seen.append(cs.temperature * scores[scores > 0].median().item())
-    expected = [0.001 + 5 * (t / 300) ** 6 for t in range(1, 271)]
-    expected += [0.001 + 5 * (t / 300) ** 6 * 10 ** ((t - 270) / 30) for t in range(271, 301)]
-    assert seen == pytest.approx(expected, rel=1e-4)
+    assert seen[:270] == pytest.approx(
+        [0.001 + 5 * (t / 300) ** 6 for t in range(1, 271)], rel=1e-4
+    )
+    late = [0.001 + 5 * (t / 300) ** 6 * 10 ** ((t - 270) / 30) for t in range(271, 301)]
+    assert all(ours >= theirs * 0.9999 for ours, theirs in zip(seen[270:], late, strict=True))
+
+
+@pytest.mark.parametrize(("closest", "beta"), [(0.5, 200.0), (0.005, 1000.0), (0.0, 2e6)])
+def test_the_temperature_rises_until_few_gates_are_in_transition(closest, beta):
+    """Of 200 gates 100 are kept, the spread is 1, and 2 for 100 may be nearer than `closest`."""
+    cs = ContinuousSparsification(
+        nn.Linear(200, 1, bias=False), steps=10, target_density=0.5, select="all"
+    )
+    with torch.no_grad():
+        near = torch.tensor([closest / 2, closest, closest, closest])
+        scores = torch.cat([near, torch.ones(96), torch.zeros(1), -torch.ones(99)])
+        cs.gates["weight"].score.copy_(scores[None])
+    for _ in range(9):
+        cs.step()
+    assert cs.temperature == pytest.approx(0.001 + 20 * 0.9**6, rel=1e-4)
+    cs.step()
+    # The third nearest, besides the threshold itself, is to be decided: beta * closest = 5.
+    assert cs.temperature == pytest.approx(beta + 0.001 * beta / 200, rel=1e-4)
 
 
 def test_the_optimiser_has_the_weights_alone_and_no_rate_of_scores():

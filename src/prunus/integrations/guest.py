@@ -74,6 +74,14 @@ class Guest:
         method.hard_in_eval = method.t > 0  # before the first step there is no mask to evaluate
         method.follow(optimizer)
 
+    def before_batch(self) -> None:
+        """What follows is training, even if the model's own mode is that of evaluation.
+
+        Pretrained models come in that mode, frozen parts stay in it, and Lightning keeps it.
+        """
+        for gate in self.present.gates.values():
+            gate.train()
+
     def before_step(self) -> None:
         """All gradients of a step are there, and the optimiser has not used them."""
         method = self.present

@@ -54,6 +54,9 @@ class SparsifyCallback(Callback):
         steps = trainer.estimated_stepping_batches
         self.guest.begin(pl_module, steps, trainer.optimizers[-1], self._saved)
 
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.guest.before_batch()
+
     def on_before_optimizer_step(
         self, trainer: Trainer, _: LightningModule, optimizer: Optimizer
     ) -> None:

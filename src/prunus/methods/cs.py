@@ -18,6 +18,7 @@ from prunus.methods.common.budget import (
     competition_of,
     cut_scores,
     move_scores,
+    nearest,
     shift_scores,
     spread,
 )
@@ -50,6 +51,15 @@ _SHIFTS = 200
 _SOFT = 0.001
 """With a budget, `beta` in units of the scores' spread when a round begins."""
 
+_UNDECIDED = 0.02
+"""With a budget, how many gates may be in transition in the end, for each that is kept."""
+
+_DECIDED = 5.0
+"""The `beta*s` of a gate that is no longer in transition."""
+
+_SHARPEST = 1e4
+"""How many times larger than `beta_T` the temperature may become for that."""
+
 
 class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Penalised[SigmoidGate]):
     """Learn a binary mask by gradient descent on `L(f(.; sigmoid(beta*s) * w)) + lambda*||m||_1`.
@@ -73,7 +83,7 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         s <- s - beta_T^(t/T) * (1 + cos(pi*t/T))/2 * dL/du,     beta = beta_T/10 * (t/T)^6 / z,
 
     where `z` is the spread of the scores, the median of those above zero. In the last tenth of the
-    round `beta` rises tenfold more, to `beta_T / z`.
+    round `beta` rises tenfold more, to `beta_T / z`; and further if that leaves many in transition.
     """
 
     name = "cs"
@@ -196,7 +206,7 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
 
     def on_attach(self) -> None:
         super().on_attach()
-        self._spread = 1.0
+        self._spread = self._sharper = 1.0
         self._idle = 0  # steps without a gradient of the scores, in this round
 
     @property
@@ -254,16 +264,20 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
             self._idle += 1
         # Scores grow fast at first: with each doubling of t their spread is measured anew.
         doubled = own and self.t & (self.t - 1) == 0
+        progress, beta_end = self._progress(self.t), self.final_temperature
+        late = max(0.0, 10 * progress - 9)
         if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
             start, end = self._target(self.round - 1), self._target(self.round)
             budget = start.towards(end, self.t / (_SETTLED * self.steps))
             shift_scores(gates, budget, self._competition())
             if own:
                 self._spread = spread(gates)
-        progress, beta_end = self._progress(self.t), self.final_temperature
+                if late:
+                    wanted = _DECIDED / max(nearest(gates, _UNDECIDED), 1e-30)
+                    self._sharper = min(max(1.0, wanted * self._spread / beta_end), _SHARPEST)
         if own:
             beta = _SOFT + beta_end * progress**6 / 10 ** min(1.0, 10 * (1 - progress))
-            self._set_temperature(beta / self._spread)
+            self._set_temperature(beta * self._sharper**late / self._spread)
         else:
             self._set_temperature(beta_end**progress)
 
@@ -301,11 +315,12 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
                 else:  # s <- min(beta_T * s_T, s0), and only then beta <- 1
                     gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
-        self._idle = 0
+        self._sharper, self._idle = 1.0, 0
 
     def state_dict(self) -> dict[str, Any]:
         """The method's own state; the model's `state_dict` has the scores and weights."""
-        return {**super().state_dict(), "spread": self._spread, "idle": self._idle}
+        own = {"spread": self._spread, "sharper": self._sharper, "idle": self._idle}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where `state_dict` was taken, in any order with the model's own."""
@@ -315,7 +330,8 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
             'budget too; make the method with scores="optimiser"',
         )
         super().load_state_dict(state)
-        self._spread, self._idle = state.get("spread", 1.0), state.get("idle", 0)
+        self._spread, self._sharper = state.get("spread", 1.0), state.get("sharper", 1.0)
+        self._idle = state.get("idle", 0)
 
     def _target(self, round_: int) -> Budget:
         """Where a round ends; rounds beyond the last target stay there."""

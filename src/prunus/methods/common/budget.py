@@ -70,6 +70,16 @@ def spread(gates: Sequence[SigmoidGate]) -> float:
 
 
 @torch.no_grad()
+def nearest(gates: Sequence[SigmoidGate], share: float) -> float:
+    """How near to zero scores are: as many as `share` of those above zero are nearer than this."""
+    scores = [local(gate.score) for gate in gates]
+    processes = processes_of([gate.score for gate in gates])
+    above = cost([Ranked(s) for s in scores], Cut(0.0), [1] * len(scores), processes)
+    at_zero = 1  # the score that the last shift was by
+    return -find_cut([Ranked(-s.abs()) for s in scores], at_zero + share * above, processes).tau
+
+
+@torch.no_grad()
 def all_equal(gates: Sequence[SigmoidGate]) -> bool:
     """Whether no score differs from another: nothing has been learned."""
     found = [local(gate.score).aminmax() for gate in gates if local(gate.score).numel()]
