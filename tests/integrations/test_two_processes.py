@@ -1,14 +1,14 @@
 """Callbacks in two processes, with a copy of the model each (DDP) or with parts of one."""
 
 import os
-from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import prunus
-from support.processes import SECONDS, found_by_two
+from support.processes import found_by_two
 
 pytest.importorskip("transformers")
 pytest.importorskip("lightning")
@@ -85,22 +85,16 @@ def in_lightning_shared_out(folder):
     return plain
 
 
-def worker(rank, folder):
-    torch.set_num_threads(1)
+def worker(folder, rank):
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     os.environ |= {name: str(value) for name, value in place.items()}
-    store = f"file://{folder}/store"
-    dist.init_process_group(
-        "gloo", store, rank=rank, world_size=2, timeout=timedelta(seconds=SECONDS)
-    )
     found = {}
     for train in (in_transformers, in_lightning, in_lightning_shared_out):
         model = train(f"{folder}/{train.__name__}")
         dist.barrier()  # the first process writes the ticket
         mask = prunus.Ticket.from_pretrained(f"{folder}/{train.__name__}").mask
         found[train.__name__] = model.state_dict(), dict(mask)
-    torch.save(found, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -117,5 +111,5 @@ def test_both_end_with_the_same_weights_and_the_density(ranks, trainer, density)
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    return found_by_two(worker)
+def ranks(tmp_path_factory):
+    return found_by_two(partial(worker, str(tmp_path_factory.mktemp("trained"))))
