@@ -1,5 +1,7 @@
 """A search in the Trainer of Lightning."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -148,3 +150,15 @@ def test_a_fit_without_an_end_is_refused(tmp_path):
     loop = trainer(tmp_path, SparsifyCallback(target_density=0.2, select="linear"), max_epochs=-1)
     with pytest.raises(prunus.SettingError, match="the trainer does not know how many it makes"):
         loop.fit(build(), data())
+
+
+@pytest.mark.parametrize("strategy", ["FSDPStrategy", "DeepSpeedStrategy"])
+def test_strategies_that_take_parameters_apart_are_refused(strategy):
+    from lightning.pytorch import strategies
+
+    # A Trainer with one of these needs a GPU.
+    loop = SimpleNamespace(strategy=object.__new__(getattr(strategies, strategy)))
+    module = build()
+    with pytest.raises(prunus.SettingError, match=f"{strategy} takes parameters apart"):
+        SparsifyCallback(target_density=0.2, select="linear").setup(loop, module, "fit")
+    prunus.ContinuousSparsification(module, steps=1, select="linear")  # nothing was attached

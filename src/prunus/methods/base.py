@@ -58,6 +58,7 @@ class Method(Loop[G]):
             gating.remove(model)  # all gates or none
             raise
         gating.refuse_changes(model, self.selection)
+        gating.mark_saved(model, self.selection)
         self._places = gating.places(model)
         self._rewind_weights = self._snapshot() if k == 0 else None
         if self.freeze_weights:
