@@ -129,11 +129,14 @@ def test_a_resumed_fit_has_the_same_bits(tmp_path, rewind_step):
     with pytest.raises(RuntimeError, match="the power fails"):
         fit(tmp_path / "halves", 2)
     fit(tmp_path / "halves", 5, tmp_path / "halves" / "epoch=1.ckpt")
-    tickets = [prunus.Ticket.from_pretrained(tmp_path / n) for n in ("whole", "halves")]
-    assert tickets[0] == tickets[1]
-    whole, halves = (torch.load(tmp_path / n / "sparse.ckpt") for n in ("whole", "halves"))
-    for name, tensor in whole["state_dict"].items():
-        assert torch.equal(tensor, halves["state_dict"][name]), name
+    fit(tmp_path / "late", 5, tmp_path / "whole" / "epoch=4.ckpt")  # nothing is left to train
+    whole = torch.load(tmp_path / "whole" / "sparse.ckpt")
+    for name in ("halves", "late"):
+        tickets = [prunus.Ticket.from_pretrained(tmp_path / n) for n in ("whole", name)]
+        assert tickets[0] == tickets[1], name
+        resumed = torch.load(tmp_path / name / "sparse.ckpt")
+        for weight, tensor in whole["state_dict"].items():
+            assert torch.equal(tensor, resumed["state_dict"][weight]), (name, weight)
 
 
 def test_a_method_on_a_part_of_the_module(tmp_path):

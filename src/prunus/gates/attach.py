@@ -117,6 +117,12 @@ def gated_parameters(model: nn.Module) -> dict[str, tuple[Gate, nn.Parameter]]:
     return found
 
 
+def count_parameters(model: nn.Module) -> int:
+    """Numbers that the plain model trains; what gates learn is not among them."""
+    own = {id(p) for gate, _ in gated_parameters(model).values() for p in gate.parameters()}
+    return sum(p.numel() for p in model.parameters() if id(p) not in own)
+
+
 def gate_of(module: nn.Module, attribute: str) -> tuple[Gate, nn.Parameter]:
     """The gate on `module.attribute` and the weight under it."""
     parametrizations = cast(nn.ModuleDict, module.parametrizations)

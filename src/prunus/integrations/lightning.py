@@ -40,6 +40,7 @@ class SparsifyCallback(Callback):
             settings = {"rewind_step": None, **settings}
         self.guest = Guest(method, settings)
         self._saved: dict[str, Any] | None = None
+        self._began = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":  # before a checkpoint is loaded and optimisers are configured
@@ -53,6 +54,7 @@ class SparsifyCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         steps = trainer.estimated_stepping_batches
         self.guest.begin(pl_module, steps, trainer.optimizers[-1], self._saved)
+        self._began = True
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.guest.before_batch()
@@ -76,7 +78,9 @@ class SparsifyCallback(Callback):
         """The state at the checkpoint that fitting goes on from."""
         self._saved = state_dict
 
-    def on_fit_end(self, trainer: Trainer, _: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self._began:  # a checkpoint after the last step: there was nothing left to train
+            self.on_train_start(trainer, pl_module)
         [ticket, is_plain], folder = self.guest.end(), Path(trainer.default_root_dir)
         if is_plain:
             trainer.save_checkpoint(folder / CHECKPOINT, weights_only=True)

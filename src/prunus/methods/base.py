@@ -102,7 +102,7 @@ class Method(Loop[G]):
 
     def stats(self) -> Statistics:
         """Densities and gates in transition, as data and (printed) as a table."""
-        return statistics(self.gates)
+        return statistics(self.gates, gating.count_parameters(self.model))
 
     def hard(self) -> AbstractContextManager[nn.Module]:
         """Within this context the model computes with its binary mask."""
