@@ -13,7 +13,8 @@ next interruption. Then every `results.json`, `metrics.jsonl` and ticket must ha
 those of the run without trouble, and a new folder is begun.
 
 Two commands are tormented at a time. Run `python benchmarks/reliability.py`, as root because it
-mounts the tmpfs. Exits with 1 if anything differed.
+mounts the tmpfs. A part that is given no times, such as `--search-kills 0`, stays in the results
+file as it was. Exits with 1 if anything differed.
 """
 
 from __future__ import annotations
@@ -120,6 +121,9 @@ class Part:
     """Results, metrics and tickets that were compared."""
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    seed: int = 0
+    machine: str = field(default_factory=lambda: here().machine)
+    commit: str | None = field(default_factory=lambda: here().commit)
 
 
 def content(out: Path) -> Content:
@@ -249,6 +253,8 @@ def main() -> None:
             ("prunus search", "disk full", arguments.search_full),
             ("prunus sweep", "disk full", arguments.sweep_full),
         ):
+            if not times:
+                continue
             title = f"`{name}`, {what}" if name.startswith("prunus") else f"{name}, {what}"
             generator = random.Random(f"{arguments.seed} {title}")
             interrupt = partial(kill, generator) if what == "SIGKILL" else fill_disk
@@ -259,13 +265,11 @@ def main() -> None:
                 torment, COMMANDS[name], interrupt, times, folder, log, generator
             )
         parts = {title: future.result() for title, future in futures.items()}
-    results = {
-        "seed": arguments.seed,
-        "machine": here().machine,
-        "commit": here().commit,
-        "parts": {title: asdict(part) for title, part in parts.items()},
-    }
-    write_atomically(arguments.out, json.dumps(results, indent=1) + "\n")
+    for part in parts.values():
+        part.seed = arguments.seed
+    known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    known |= {title: asdict(part) for title, part in parts.items()}
+    write_atomically(arguments.out, json.dumps(known, indent=1) + "\n")
     rows = [
         [title, *map(str, (p.interruptions, p.runs, p.files, len(p.problems), p.seconds))]
         for title, p in parts.items()

@@ -18,12 +18,12 @@ The protocol, written down before the first run:
   is steered to the density (`SteeredL0`). Its scores learn at a rate of 0.05, at which a trial of
   150 steps was seen to get there.
 - Tuning: each method has the rates of `RATES` to choose from, at 10 %, by the loss on the documents
-  for tuning, with a seed that is not reported.
+  for tuning, with a seed that is not reported. All methods have tried a rate before the next one.
 - Reported: the loss on the documents for validation (nats per character) of the binary mask, for
-  three seeds, first at 10 %, then at 5 and 20 %.
+  three seeds, each first at 10 %, then at 5 and 20 %.
 
 A run that is done has a file in the folder of runs and is not done again, so the same command goes
-on after an interruption. Whenever a density is done, all runs are gathered in `results/gpt.json`.
+on after an interruption. After each run `results/gpt.json` is written anew.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import DENSITY, setting
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpt.json"
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-3, 1e-3, 1e-2)
 DENSITIES = (0.1, 0.05, 0.2)
 SEEDS = (1, 2, 3)
 TUNING_SEED = 0
@@ -207,26 +207,30 @@ def main() -> None:
     folder = parser.parse_args().runs
     torch.set_num_threads(1)
     methods = ("dense", "cs", "gmp", "l0", "topk")
-    tuning = [
-        done(folder, method, 1.0 if method == "dense" else 0.1, rate, TUNING_SEED)
-        for method in methods
-        for rate in RATES
-    ]
-    best = {
-        m: min((r for r in tuning if r["method"] == m), key=lambda r: r["tuning"]) for m in methods
-    }
-    runs = [done(folder, "dense", 1.0, best["dense"]["rate"], seed) for seed in SEEDS]
+    tuning: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     about = {
         "machine": f"{platform.machine()}, one thread, torch {torch.__version__}",
         "python": sys.version.split()[0],
         "characters": {name: len(text) for name, text in splits().items()},
         "steps": STEPS, "batch": BATCH, "context": CONTEXT,
     }  # fmt: skip
-    for density in DENSITIES:
-        for seed in SEEDS:
-            runs += [done(folder, m, density, best[m]["rate"], seed) for m in methods[1:]]
+
+    def add(to: list[dict[str, Any]], method: str, density: float, rate: float, seed: int) -> None:
+        to.append(done(folder, method, 1.0 if method == "dense" else density, rate, seed))
         content = {**about, "tuning": tuning, "runs": runs}
         write_atomically(RESULTS, json.dumps(content, indent=1) + "\n")
+
+    for rate in RATES:
+        for method in methods:
+            add(tuning, method, 0.1, rate, TUNING_SEED)
+    best = {
+        m: min((r for r in tuning if r["method"] == m), key=lambda r: r["tuning"]) for m in methods
+    }
+    for seed in SEEDS:
+        for density in DENSITIES:
+            for method in methods[density != DENSITIES[0] :]:  # dense once
+                add(runs, method, density, best[method]["rate"], seed)
 
 
 if __name__ == "__main__":

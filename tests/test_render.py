@@ -58,3 +58,33 @@ def test_the_comparison_of_methods_is_fair(render, density) -> None:
     }
     _, rows = render.methods.lead(content, "fine_tuned")
     assert [row[3:] for row in rows] == [["GMP 80.0", "+1.0±0.1"], ["IMP 70.0", "+10.0±1.2"]]
+
+
+def test_the_table_of_the_gpt(render) -> None:
+    """Intervals are of the mean over seeds; leads are paired, so that what seeds share is out."""
+
+    def runs(method, density, losses):
+        what = {"method": method, "density": density, "rate": 0.1}
+        return [{**what, "seed": n, "validation": loss} for n, loss in enumerate(losses)]
+
+    content = {
+        "runs": [
+            *runs("dense", 1.0, (1.5, 1.7)), *runs("cs", 0.1, (2.0, 2.2)),
+            *runs("gmp", 0.1, (2.1, 2.3)), *runs("gmp", 0.2, (2.0,)),
+        ],
+        "tuning": [
+            {"method": "cs", "rate": 0.1, "tuning": 2.0},
+            {"method": "cs", "rate": 0.01, "tuning": 1.9},
+        ],
+    }  # fmt: skip
+    assert render.integrations.gpt(content) == (
+        ["", "100 %", "20 %", "10 %"],
+        [
+            ["dense", "1.600±1.271", "", ""],
+            ["CS", "", "", "2.100±1.271"],
+            ["GMP", "", "2.000", "2.200±1.271"],
+        ],
+    )
+    assert render.integrations.gpt_lead(content)[1] == [["GMP", "+0.100±0.000"]]
+    table = render.markdown(*render.integrations.gpt_tuning(content))
+    assert table.splitlines()[-1] == "| CS | **1.900** | 2.000 |"

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf
 from statistics import mean, stdev
 from typing import Any
 
+from prunus.report.intervals import Estimate, Measured
+
 Table = tuple[list[str], list[list[str]]]
 
-TITLES = {"cs": "CS", "gmp": "GMP", "mp": "MP", "wanda": "Wanda", "dense": "dense"}
+TITLES = {
+    "cs": "CS", "gmp": "GMP", "mp": "MP", "wanda": "Wanda", "dense": "dense", "l0": "L0",
+    "topk": "TopK",
+}  # fmt: skip
 TRAINERS = {"transformers": "Trainer of transformers", "lightning": "Lightning"}
 
 
@@ -37,3 +43,62 @@ def pretrained(content: dict[str, Any]) -> Table:
     names = [TITLES[name] for name in next(iter(cells.values()))]
     header = ["network", "in", "seeds", "before", *names, "density off by at most, points"]
     return header, rows
+
+
+# The GPT of experiments/gpt_trainer.py: losses in nats, lower is better
+
+
+def gpt_tuning(content: dict[str, Any]) -> Table:
+    """The loss on the documents for tuning by method and rate, the best of a method bold."""
+    losses: dict[str, dict[float, float]] = {}
+    for run in content["tuning"]:
+        losses.setdefault(run["method"], {})[run["rate"]] = run["tuning"]
+    rates = sorted({run["rate"] for run in content["tuning"]})
+    rows = []
+    for method, found in losses.items():
+        cells = [f"{found[rate]:.3f}" if rate in found else "" for rate in rates]
+        best = rates.index(min(found, key=lambda rate: found[rate]))
+        cells[best] = f"**{cells[best]}**"
+        rows.append([TITLES[method], *cells])
+    return ["", *(f"rate {rate:g}" for rate in rates)], rows
+
+
+def gpt(content: dict[str, Any]) -> Table:
+    """The loss by method and density, with the 95 % interval over seeds."""
+    found = _by_method(content)
+    densities = sorted({d for cells in found.values() for d in cells}, reverse=True)
+    rows = [
+        [TITLES[method], *(_plus_minus(cells[d].estimate) if d in cells else "" for d in densities)]
+        for method, cells in found.items()
+    ]
+    return ["", *(f"{100 * density:g} %" for density in densities)], rows
+
+
+def gpt_lead(content: dict[str, Any]) -> Table:
+    """How much higher than that of CS the loss of the others is, with the same seeds."""
+    found = _by_method(content)
+    ours = found.pop("cs")
+    densities = sorted(ours, reverse=True)
+    rows = [
+        [
+            TITLES[method],
+            *(_plus_minus(cells[d].minus(ours[d]), "+") if d in cells else "" for d in densities),
+        ]
+        for method, cells in found.items()
+        if method != "dense"
+    ]
+    return ["loss above that of CS", *(f"{100 * density:g} %" for density in densities)], rows
+
+
+def _by_method(content: dict[str, Any]) -> dict[str, dict[float, Measured]]:
+    """The losses by method and density."""
+    values: dict[str, dict[float, dict[int, float]]] = {}
+    for run in content["runs"]:
+        cells = values.setdefault(run["method"], {})
+        cells.setdefault(run["density"], {})[run["seed"]] = run["validation"]
+    return {m: {d: Measured(v) for d, v in cells.items()} for m, cells in values.items()}
+
+
+def _plus_minus(estimate: Estimate, sign: str = "") -> str:
+    middle = f"{estimate.mean:{sign}.3f}"
+    return middle if isinf(estimate.error) else f"{middle}±{estimate.error:.3f}"

@@ -106,19 +106,20 @@ def sweeps() -> str:
 
 
 def reliability() -> str:
-    content = read("reliability")
+    parts = read("reliability")
     rows = [
         [
             title,
             *(str(p[name]) for name in ("interruptions", "runs", "files")),
             str(len(p["problems"])),
             f"{p['seconds']:.0f}",
+            p["commit"][:10],
         ]
-        for title, p in content["parts"].items()
+        for title, p in parts.items()
     ]
     header = ["what", "times", "runs compared", "files compared", "differences", "seconds"]
-    about = f"{content['machine']}, commit {content['commit'][:10]}, seed {content['seed']}."
-    return f"{markdown(header, rows)}\n\n{about}"
+    made = dict.fromkeys(f"{p['machine']}, seed {p['seed']}" for p in parts.values())
+    return f"{markdown([*header, 'commit'], rows)}\n\n{'; '.join(made)}."
 
 
 def reproduced(name: str) -> str:

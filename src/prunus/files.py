@@ -1,10 +1,15 @@
 """Files: written so that a reader sees the old one or the new one, and read if they are files."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import prunus_runtime.atomic
 from prunus_runtime.atomic import read_file as read_file
+
+DEEPEST = 50
+"""Values inside of values, in a file of data; ours go ten deep."""
 
 
 def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview | str) -> Path:
@@ -20,6 +25,29 @@ def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview 
         raise
 
 
+def inside(path: str | os.PathLike[str], folder: str | os.PathLike[str] = ".") -> bool:
+    """Whether a path, relative to `folder`, stays below it."""
+    # Not resolved: whoever owns the folder may have links in it.
+    folder = os.path.normpath(Path.cwd() / folder)
+    return Path(os.path.normpath(Path(folder) / path)).is_relative_to(folder)
+
+
 def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
     """The text of a regular file; see `read_file`."""
     return read_file(path).decode(errors=errors)
+
+
+def parse_json(text: str) -> Any:
+    """The data in a JSON text. Whatever is wrong with it is a `ValueError`."""
+    too_deep = ValueError(f"it is nested more than {DEEPEST} deep")
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise too_deep from None
+    level = [content]
+    for _ in range(DEEPEST):
+        parts = (part for part in level if isinstance(part, dict | list))
+        level = [v for part in parts for v in (part.values() if isinstance(part, dict) else part)]
+    if level:
+        raise too_deep
+    return content

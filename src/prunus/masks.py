@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.errors import MaskError
-from prunus.gates import FixedGate, attach, check_attachable, gated_parameters, whole
+from prunus.gates import FixedGate, attach, check_attachable, gated_parameters, mark_saved, whole
 from prunus.selection import Candidate, candidates, check_gateable
 from prunus.tables import percent, text_table
 
@@ -195,9 +195,11 @@ class Mask(Mapping[str, Tensor]):
         The kept weights can be trained with any optimiser, momentum and weight decay.
         `prunus.strip(model)` makes the zeros permanent and leaves plain modules.
         """
-        for candidate in self.covered(model):
+        covered = self.covered(model)
+        for candidate in covered:
             mask = self._tensors[candidate.name]
             attach(candidate, FixedGate(mask.to(candidate.parameter.device, copy=True)))
+        mark_saved(model, covered)
         return model
 
     def covered(self, model: nn.Module) -> list[Candidate]:

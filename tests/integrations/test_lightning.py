@@ -1,5 +1,7 @@
 """A search in the Trainer of Lightning."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -127,11 +129,14 @@ def test_a_resumed_fit_has_the_same_bits(tmp_path, rewind_step):
     with pytest.raises(RuntimeError, match="the power fails"):
         fit(tmp_path / "halves", 2)
     fit(tmp_path / "halves", 5, tmp_path / "halves" / "epoch=1.ckpt")
-    tickets = [prunus.Ticket.from_pretrained(tmp_path / n) for n in ("whole", "halves")]
-    assert tickets[0] == tickets[1]
-    whole, halves = (torch.load(tmp_path / n / "sparse.ckpt") for n in ("whole", "halves"))
-    for name, tensor in whole["state_dict"].items():
-        assert torch.equal(tensor, halves["state_dict"][name]), name
+    fit(tmp_path / "late", 5, tmp_path / "whole" / "epoch=4.ckpt")  # nothing is left to train
+    whole = torch.load(tmp_path / "whole" / "sparse.ckpt")
+    for name in ("halves", "late"):
+        tickets = [prunus.Ticket.from_pretrained(tmp_path / n) for n in ("whole", name)]
+        assert tickets[0] == tickets[1], name
+        resumed = torch.load(tmp_path / name / "sparse.ckpt")
+        for weight, tensor in whole["state_dict"].items():
+            assert torch.equal(tensor, resumed["state_dict"][weight]), (name, weight)
 
 
 def test_a_method_on_a_part_of_the_module(tmp_path):
@@ -148,3 +153,15 @@ def test_a_fit_without_an_end_is_refused(tmp_path):
     loop = trainer(tmp_path, SparsifyCallback(target_density=0.2, select="linear"), max_epochs=-1)
     with pytest.raises(prunus.SettingError, match="the trainer does not know how many it makes"):
         loop.fit(build(), data())
+
+
+@pytest.mark.parametrize("strategy", ["FSDPStrategy", "DeepSpeedStrategy"])
+def test_strategies_that_take_parameters_apart_are_refused(strategy):
+    from lightning.pytorch import strategies
+
+    # A Trainer with one of these needs a GPU.
+    loop = SimpleNamespace(strategy=object.__new__(getattr(strategies, strategy)))
+    module = build()
+    with pytest.raises(prunus.SettingError, match=f"{strategy} takes parameters apart"):
+        SparsifyCallback(target_density=0.2, select="linear").setup(loop, module, "fit")
+    prunus.ContinuousSparsification(module, steps=1, select="linear")  # nothing was attached

@@ -1,5 +1,8 @@
 """A search in the Trainer of transformers."""
 
+import io
+import logging
+
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -107,10 +110,11 @@ def test_a_resumed_training_has_the_same_bits(tmp_path, attached):
     def make(folder):
         model = build()
         callback = SparsifyCallback(target_density=0.25)
-        if attached:  # with weights to rewind to, which a checkpoint has to hold
+        if attached:  # with weights to rewind to, which a checkpoint has to hold, and tied ones
             cs = prunus.ContinuousSparsification(
-                model, steps=12, target_density=0.25, select="linear", rewind_step=2
+                model, steps=12, target_density=0.25, select="all", rewind_step=2
             )
+            assert "transformer.wte.weight" in cs.gates
             callback = SparsifyCallback(cs)
         return trainer(folder, callback, model, save_strategy="steps", save_steps=5)
 
@@ -140,6 +144,50 @@ def test_a_checkpoint_whose_tensors_are_of_another_training_is_refused(tmp_path)
     (tmp_path / "checkpoint-6" / "prunus.safetensors").write_bytes(b"other")
     with pytest.raises(prunus.AttachError, match=r"checkpoint-6/prunus.safetensors is missing, or"):
         make().train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+
+
+def refused(folder, cls=transformers.GPT2LMHeadModel):
+    """What loading says, which must fail."""
+    said, logger = io.StringIO(), logging.getLogger("transformers")
+    handler = logging.StreamHandler(said)
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(RuntimeError, match="look at the above report"):
+            cls.from_pretrained(folder)
+    finally:
+        logger.removeHandler(handler)
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("select", ["linear", "all"])  # without and with the tied weights
+def test_a_checkpoint_of_a_search_is_not_taken_for_a_model(tmp_path, select):
+    callback = SparsifyCallback(target_density=0.25, select=select)
+    loop = trainer(tmp_path, callback, save_strategy="steps", save_steps=6)
+    loop.train()
+    first = "transformer.wte.weight" if select == "all" else "transformer.h.0.attn.c_attn.weight"
+    says = f"{first} (has a gate of Prunus: resume from this checkpoint, or strip() the model"
+    assert says in refused(tmp_path / "checkpoint-6")
+    refused(tmp_path / "checkpoint-6", transformers.GPT2Model)
+    refused(tmp_path / "checkpoint-6", transformers.AutoModelForCausalLM)
+    # At the end there is no trace of it.
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    assert list(loop.model.state_dict()) == list(build().state_dict())
+    assert loaded.lm_head.weight is loaded.transformer.wte.weight
+
+
+def test_a_model_under_a_mask_is_saved_as_no_model_either(tmp_path):
+    model = build()
+    cs = prunus.ContinuousSparsification(model, steps=1, select="linear")
+    mask = cs.mask()
+    cs.remove()
+    mask.apply(model).save_pretrained(tmp_path / "masked")
+    refused(tmp_path / "masked")
+    twin = mask.apply(build(seed=1))
+    twin.load_state_dict(model.state_dict())
+    prunus.strip(twin).save_pretrained(tmp_path / "plain")
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "plain")
+    for name, weight in prunus.strip(model).named_parameters():
+        assert torch.equal(loaded.get_parameter(name), weight), name
 
 
 def test_other_methods_and_fine_tuning_of_a_fixed_mask(tmp_path):
@@ -190,6 +238,20 @@ def test_settings_that_cannot_work_are_refused_before_training(tmp_path, argumen
     with pytest.raises(prunus.SettingError, match=says):
         trainer(tmp_path, SparsifyCallback(target_density=0.1), model, **arguments)
     prunus.ContinuousSparsification(model, steps=1, select="linear")  # nothing was attached
+
+
+@pytest.mark.parametrize("kind", ["FSDP", "DEEPSPEED"])
+def test_what_takes_parameters_apart_is_refused(tmp_path, monkeypatch, kind):
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    loop = trainer(tmp_path, transformers.TrainerCallback())
+    kinds = PartialState._shared_state  # neither works on a CPU, so it is only said to be on
+    monkeypatch.setitem(kinds, "distributed_type", DistributedType[kind])
+    callback = SparsifyCallback(target_density=0.1)
+    with pytest.raises(prunus.SettingError, match="FSDP and DeepSpeed take parameters apart"):
+        callback.on_init_end(loop.args, loop.state, loop.control, model=loop.model)
+    prunus.ContinuousSparsification(loop.model, steps=1, select="linear")  # nothing was attached
 
 
 def test_steps_that_the_training_does_not_reach_are_refused(tmp_path):

@@ -58,7 +58,19 @@ def test_as_text(method):
     rows = [" ".join(line.split()) for line in lines]
     assert rows[0] == "parameter shape kept weights hard soft in transition per kept"
     assert rows[1] == "0.weight 1x4 2 4 50.00% 44.93% 50.00% 100.00%"
-    assert rows[-1] == "total 3 6 50.00% 46.62% 33.33% 66.67%"
+    assert rows[-2] == "total 3 6 50.00% 46.62% 33.33% 66.67%"
+    assert rows[-1] == "network 3 6 50.00%"
+
+
+def test_of_the_whole_network():
+    model = nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 2))  # 9 parameters, 4 of them with gates
+    cs = prunus.ContinuousSparsification(model, steps=2, select="0.weight")
+    with torch.no_grad():
+        cs.gates["0.weight"].score.copy_(torch.tensor([[1.0, -1.0, -1.0, -1.0]]))
+    stats = cs.stats()
+    assert (stats.parameters, stats.hard_density) == (9, 0.25)
+    assert stats.network_density == stats.as_dict()["network_density"] == pytest.approx(6 / 9)
+    assert " ".join(str(stats).splitlines()[-1].split()) == "network 6 9 66.67%"
 
 
 def test_coarse_gates_count_weights():
@@ -89,6 +101,7 @@ def test_magnitude_pruning_has_no_gates_in_transition():
 
 
 def test_no_layers_at_all():
-    empty = Statistics(())
+    empty = Statistics((), 0)
     assert (empty.hard_density, empty.soft_density, empty.in_transition) == (0.0, 0.0, 0.0)
+    assert empty.network_density == 0.0
     assert "total" in str(empty)

@@ -7,8 +7,16 @@ import pytest
 from prunus.report.export import flat
 from prunus.report.findings import details, finding, notes
 from prunus.report.model import comparisons
+from prunus.report.panel import describe
+from prunus.report.paper import Paper, figure_table, pairs, pairs_table
 from prunus.report.select import at_equal_density, picks
-from prunus.report.tables import Strong, density_table, points_table, selection_table
+from prunus.report.tables import (
+    Strong,
+    density_table,
+    points_table,
+    raw_table,
+    selection_table,
+)
 from support.made_records import dense, measured, record, seeds
 from support.made_runs import NATS
 
@@ -191,13 +199,26 @@ def sized(row, seed, density, network_density):
 
 def test_tables_also_have_the_density_of_the_whole_network():
     (report,) = comparisons([*DENSE, sized("cs", 0, 0.1, 0.2), sized("imp", 0, 0.1, 0.3)])
-    for table in (points_table(report), selection_table(report)):
+    tables = (points_table(report), selection_table(report), raw_table([report]))
+    for table in tables:
         place = table.header.index("kept %")
         assert table.header[place + 1] == "of all weights %"
         sizes = [row[place : place + 2] for row in table.rows if row[place] != "none"]
-        assert sizes[:3] == [["100.00", "100.00"], ["10.00", "20.00"], ["10.00", "30.00"]]
+        found = list(dict.fromkeys(map(tuple, sizes)))  # the dense network once a seed, where raw
+        assert found == [("100.00", "100.00"), ("10.00", "20.00"), ("10.00", "30.00")]
     assert {row["network_density"] for row in flat([report])} == {None, 0.2, 0.3}
     assert not any("could be removed" in text for text in notes(report))
+    assert density_table(report).header[1] == "10 % kept, 20 to 30 % of all weights"
+    figure = figure_table([report])
+    assert [row[5:7] for row in figure.rows] == [["10.00", "20.00"], ["10.00", "30.00"]]
+    assert figure.header[5:7] == ["kept %", "of all weights %"]
+    numbers = [{"row": "imp", "pick": "nearest", "kept": 9.0}, {"pick": "dense"}]
+    paper = Paper.parse({"where": "here", "numbers": [{"task": "t", **n} for n in numbers]})
+    found = pairs_table(pairs(paper, [report]))
+    assert found.header[7:9] == ["kept %", "of all weights %"]
+    assert [row[7:9] for row in found.rows] == [["10.00", "30.00"], ["100.00", "100.00"]]
+    facts = dict(describe(report.points[0].records[0])["facts"])
+    assert (facts["weights kept"], facts["of all weights"]) == ("10.00%", "20.00%")
 
 
 def test_a_mask_over_little_of_the_network_is_told():

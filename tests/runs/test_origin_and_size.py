@@ -25,7 +25,7 @@ def test_size_by_hand():
 
 
 def test_size_without_a_mask_or_without_data():
-    assert Size(nn.Linear(2, 2)).found() == (None, None)
+    assert Size(nn.Linear(2, 2)).found() == (1.0, None)
     model = nn.Linear(2, 1, bias=False)
     prunus.Mask({"weight": torch.tensor([[True, False]])}).apply(model)
     assert Size(model).found() == (0.5, None) and not model._forward_hooks

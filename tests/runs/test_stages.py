@@ -16,7 +16,7 @@ from prunus.tasks import load_task
 from prunus.tasks.networks import build_network
 from prunus.tickets import transfer
 from prunus.training import Trainer
-from prunus.training.checkpoint import CheckpointError
+from prunus.training.checkpoint import CheckpointError, Checkpoints
 from prunus.training.folder_lock import BusyError, FolderLock
 from prunus.training.health import DivergedError
 from support.interruption import with_plug_pulled
@@ -333,6 +333,12 @@ def test_a_checkpoint_of_another_network(settle, monkeypatch):
     other = load_task("digits/mlp", options=settings.data)
     with pytest.raises(CheckpointError, match="does not fit its network"):
         execute(settings, other)
+    checkpoints = Checkpoints(settings.folder / "checkpoints", settings.folder.name)
+    content = checkpoints.latest()
+    for name, value in (("trainer", {"step": 1}), ("random", [{}])):
+        checkpoints.save({**content, name: value}, 9, 9)
+        with pytest.raises(CheckpointError, match=r"does not fit its training.*KeyError"):
+            execute(settings, task)
 
 
 def test_the_randomness_of_a_network_is_resumed_too(settle, tmp_path, monkeypatch, trust):

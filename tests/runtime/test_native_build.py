@@ -33,10 +33,11 @@ def test(graph):
             network = Deployed(graph, 1, isa=isa)
             for n in (1, 4, 7, 17):
                 network(batch(graph, n))
-            with everything_split():
-                shared = Deployed(graph, 2, isa=isa)
-                for n in (1, 3, 33):
-                    shared(batch(graph, n))
+            for bundled in (False, True):
+                with everything_split(bundled):
+                    shared = Deployed(graph, 2, isa=isa)
+                    for n in (1, 3, 33):
+                        shared(batch(graph, n))
 test()
 print("done")
 """
@@ -115,7 +116,7 @@ def test_what_is_declared_must_be_written(
     interface = sources / "interface.py"
     interface.write_text(interface.read_text().replace(declared, f"{declared}    FANCY = auto()\n"))
     monkeypatch.setattr(compile, "SOURCES", sources)
-    monkeypatch.setattr(compile, "_ISAS", {"portable": (4, 2, [])})
+    monkeypatch.setattr(compile, "_ISAS", {"portable": (4, 3, [])})
     monkeypatch.setattr(platform, "machine", lambda: "any")
     with pytest.raises(CompilationError, match=f"error: .*{complaint}"):
         compile_native(tmp_path / "x.so", ["-O0"])

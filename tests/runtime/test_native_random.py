@@ -36,11 +36,13 @@ def test_random_transformers(isa: str, graph: Graph) -> None:
 def check(isa: str, graph: Graph) -> None:
     x = batch(graph, max(BATCHES))
     expected = reference.run(graph, x)
-    alone, shared = Deployed(graph, 1, isa=isa), Deployed(graph, 3, isa=isa)
+    alone, shared, bundled = (Deployed(graph, threads, isa=isa) for threads in (1, 3, 2))
     for n in BATCHES:
         assert_close(alone(x[:n]), expected[:n])
         with everything_split():
             assert_close(shared(x[:n]), expected[:n])
+        with everything_split(bundled=True):
+            assert_close(bundled(x[:n]), expected[:n])
     if graph.tokens is not None and graph.tokens.shorter:
         for length in {1, (x.shape[1] + 1) // 2}:
             some = np.ascontiguousarray(x[:17, :length])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -11,14 +12,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import prunus_runtime
 from prunus import Manifest, Mask, PrunusWarning, SettingError, Ticket
 from prunus.cli.output import show_warning
+from prunus.report.records import read_runs
+from prunus.runs.results import EpochMetrics
 from prunus.runs.settings_file import parse_yaml, read_settings
+from prunus.sweeps.display import Activity, Display, View, render
 from prunus.sweeps.experiment import read_experiment
 from prunus.sweeps.grid import combinations
 from prunus.tables import printable, text_table
+from prunus.tasks.metrics import MetricInfo
+from support.made_runs import Runs
 
 Command = Callable[..., tuple[int, str, str]]
 EVIL = "\x1b]0;title\x07\x1b[2J\rcontent hash  forged\nprunus: all is well\u202e\u2028"
@@ -59,6 +66,68 @@ def test_what_errors_and_warnings_show(cli: Command, capsys: pytest.CaptureFixtu
     Path("sent.yaml").write_text(json.dumps({"name": "a", "tasks": [EVIL], "rows": [{}]}))
     status, _, errors = cli("sweep", "sent.yaml", "--dry-run")
     assert status == 2 and harmless(errors)
+
+
+@pytest.mark.filterwarnings("ignore:left out a damaged line")
+def test_what_reports_and_lists_show(cli: Command) -> None:
+    metric = MetricInfo(f"m{EVIL}", unit=EVIL)
+    runs = Runs(Path("sent"), task=f"digits/{EVIL}", metric=metric)
+    runs.train(0, 0.9)
+    runs.search(EVIL, 0, [(0.5, 0.9)])
+    run = {"id": EVIL, "row": EVIL, "status": "failed", "error": EVIL, "folder": None}
+    sweep = {"version": 1, "name": EVIL, "runs": [run]}
+    Path("sent/sweep").mkdir()
+    Path("sent/sweep/sweep.json").write_text(json.dumps(sweep))
+    for command in (["report", "sent"], ["runs", "sent"]):
+        status, output, errors = cli(*command)
+        assert status == 0 and r"\x1b]0;title\x07" in output
+        assert harmless(output) and harmless(errors)
+
+
+def test_what_a_sweep_shows() -> None:
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    Display(console).say(EVIL)
+    values = {"epoch": 1, "step": 1, "lr": 0.1, "loss": 1.0, "density": 1.0}
+    last = EpochMetrics(stage=f"[/no markup]{EVIL}", **values)
+    console.print(render(View(1, 0, 0, 0.0, None, (Activity(EVIL, 1, 2, last),))))
+    text = console.file.getvalue()
+    assert harmless(text) and "[/no markup]" in text
+
+
+DEEP = {"text": "[" * 100_000, "data": f'{{"subnetworks": {"[" * 60}1{"]" * 60}}}'}
+
+
+@pytest.mark.filterwarnings("always::prunus.PrunusWarning")
+@pytest.mark.parametrize("content", DEEP.values(), ids=DEEP)
+def test_json_that_is_nested_deeply(cli: Command, content: str) -> None:
+    folder = Runs(Path("sent")).search("cs", 0, [(0.5, 0.9)])
+    for name in ("metrics.jsonl", "origin.json"):
+        (folder / name).write_text(f"{content}\n")
+    status, _, errors = cli("report", "sent")
+    assert status == 0 and "left out a damaged line" in errors
+    (folder / "results.json").write_text(content)
+    for command in (["report", "sent"], ["deploy", folder], ["report", folder / "results.json"]):
+        status, _, errors = cli(*command)
+        assert status == 2 and "nested more than 50 deep" in errors
+
+
+@pytest.mark.filterwarnings("always::prunus.PrunusWarning")
+def test_a_folder_of_others_shows_nothing_of_other_folders(cli: Command) -> None:
+    own = Runs(Path("own"))
+    own.train(0, 0.9)
+    ticket = next(own.search("cs", 0, [(0.5, 0.9)]).rglob("*.safetensors"))
+    sent = Runs(Path("sent"))
+    results = sent.search("cs", 0, [(0.5, 0.8)]) / "results.json"
+    content = json.loads(results.read_text())
+    content["stages"][0]["ticket"] = str(ticket.resolve())
+    results.write_text(json.dumps(content))
+    [record] = read_runs(Path("sent")).records
+    assert record.ticket is None
+    run = {"id": "a", "row": "a", "status": "finished", "folder": "../own/cs-0"}
+    (Path("sent") / "sweep.json").write_text(json.dumps({"version": 1, "name": "a", "runs": [run]}))
+    status, output, errors = cli("runs", "sent")
+    assert status == 0 and "No runs below sent yet" in output
+    assert "left out '../own/cs-0' of sent/sweep.json: it is in another folder" in errors
 
 
 def test_tables_and_text() -> None:

@@ -14,13 +14,15 @@ BATCHES = (1, 2, 4, 7, 15, 16, 17, 128)
 
 SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
 SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
+BUNDLED = {"tiled.FULL": -1, "tiled.FULL_ACROSS": -1}
 
 
 @contextmanager
-def everything_split() -> Iterator[None]:
+def everything_split(bundled: bool = False) -> Iterator[None]:
     """Plans share even the smallest operation among threads, by positions if it has any, and pass
-    over the output of convolutions as often as possible."""
+    over the output of convolutions as often as possible; `bundled`, with every layer in bundles of
+    filters that can be, however many zeros these hold."""
     with ExitStack() as stack:
-        for name, value in SMALL.items():
+        for name, value in (SMALL | BUNDLED if bundled else SMALL).items():
             stack.enter_context(patch(f"prunus_runtime.plan.{name}", value))
         yield

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunus import SettingError
+from prunus.cli.show import show_bisection
 from prunus.runs.results import read_results
 from prunus.sweeps.bisection import Trial, bisect_runs, find_mask_init
+from prunus.tables import percent
 
 
 def curve(steepness, middle):
@@ -113,12 +115,19 @@ GIVEN = {
 }
 
 
-def test_runs_are_resumed_and_not_repeated(tmp_path):
+def test_runs_are_resumed_and_not_repeated(tmp_path, capsys):
     given_settings = {**GIVEN, "out": str(tmp_path)}
     options = {"low": -0.1, "high": 0.1, "tolerance": 0.3, "max_runs": 5}
     found, settings, results = bisect_runs("search", given_settings, 0.3, **options)
     assert len(list(tmp_path.iterdir())) == len(found.trials)
     assert results.stages[-1].density == found.best.density
+    assert results.stages[-1].network_density == found.best.network_density
+    show_bisection(found)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["mask", "init", "kept", "of", "network"] in rows
+    best = found.best
+    shown = [f"{best.mask_init:g}", percent(best.density), percent(best.network_density)]
+    assert shown in rows
     assert settings.method["mask_init"] == found.best.mask_init
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     again, _, _ = bisect_runs("search", given_settings, 0.3, **options)

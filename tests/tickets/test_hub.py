@@ -35,7 +35,8 @@ def test_the_card_says_what_from_what_how_dense_and_how_to_train_it_again(tmp_pa
     assert header["library_name"] == "prunus" and header["license"] == "apache-2.0"
     assert header["base_model"] == "bert-base" and "cs" in header["tags"]
     for line in (
-        "| Density | 25.00%: 1 of 4 maskable weights |",
+        "| Density | 25.00%: 1 of 4 maskable weights; 25.00% of the whole network, buffers "
+        "included |",
         "| From | bert-base |",
         "| Weights | those after step 7, to be trained from there |",
         "| Licence | apache-2.0 |",

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import random
 import warnings
 
@@ -90,6 +91,8 @@ class Code:
         (saved({"step": Code()}), "something else than tensors"),
         (saved([1, 2]), "holds a list"),
         (saved({"other": 1}), "lacks step"),
+        (saved({"step": {"deep": 1}}), "holds step={'deep': 1}"),
+        (saved({"step": -1}), "holds step=-1"),
         (saved({"step": 1, "run": "another-run"}), "of another run, 'another-run'"),
     ],
 )
@@ -98,14 +101,23 @@ def test_a_valid_checksum_over_something_else(tmp_path, capsys, data, message):
     checkpoints.save({"step": 1}, 0, 1)
     (tmp_path / "000-000000002.pt").write_bytes(with_checksum(data))
     with pytest.warns(PrunusWarning, match=f"{message}.*using the one before it"):
-        assert checkpoints.latest(needs=["step"]) == {"step": 1}
+        assert checkpoints.latest(needs={"step": int}) == {"step": 1}
     assert capsys.readouterr().out == ""
 
 
 def test_leftovers_of_a_killed_write_go(tmp_path):
     (tmp_path / ".000-000000001.pt.abc").write_bytes(b"half")
+    (tmp_path / ".ipynb_checkpoints").mkdir()  # is nothing of ours
     assert Checkpoints(tmp_path).latest() is None
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [".ipynb_checkpoints"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"step": 1}, 0, 1)
+    os.mkfifo(tmp_path / "000-000000002.pt")
+    with pytest.warns(PrunusWarning, match=r"not a regular file.*using the one before it"):
+        assert checkpoints.latest() == {"step": 1}
 
 
 def test_errors_say_what_is_wrong():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prunus.cli.options import Flag
 from prunus.cli.output import AsJson, answering, next_step
-from prunus.cli.trust import inside
 from prunus.errors import SettingError
+from prunus.files import inside
 from prunus.lookup import trusting
 
 if TYPE_CHECKING:

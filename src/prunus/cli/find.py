@@ -136,13 +136,16 @@ def inspect(ticket: Path, *, json: AsJson = False) -> None:
         mask = content.mask
         print(f"\n{mask if mask else 'No mask: a dense network.'}")
         if mask:
-            total = sum(tensor.numel() for tensor in content.weights.values())
-            of_network = 1 - (mask.total - mask.kept) / total
-            print(f"\nThat is {percent(of_network)} of the whole network, buffers included.")
+            of_all = percent(content.network_density)
+            print(f"\nThat is {of_all} of the whole network, buffers included.")
         early = content.manifest.rewind_point is not None
         next_step("prunus", "retrain" if early else "deploy", ticket)
         layers = {layer.name: layer.density for layer in mask.layers}
-        answer({**about, "density": mask.density if mask else 1.0, "layers": layers})
+        densities = {
+            "density": mask.density if mask else 1.0,
+            "network_density": content.network_density,
+        }
+        answer({**about, **densities, "layers": layers})
 
 
 def _summary(thing: Any) -> str:

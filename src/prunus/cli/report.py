@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from prunus.cli.options import PLOTS, Flag, need
 from prunus.cli.output import answering, next_step
 from prunus.errors import SettingError
+from prunus.tables import printable
 
 if TYPE_CHECKING:
     from prunus.report.model import Comparison
@@ -177,7 +178,7 @@ def make_report(
     from prunus.report.page import report_page
 
     made = comparisons(found.records, margin / 100)
-    text = [*(sweep.state for sweep in found.sweeps), *_tables(made)]
+    text = [*(printable(sweep.state) for sweep in found.sweeps), *_tables(made)]
     for path, write in (
         (files.csv, export.write_csv),
         (files.parquet, export.write_parquet),
@@ -199,8 +200,8 @@ def _tables(made: list[Comparison]) -> Iterator[str]:
     from prunus.report.tables import cost_table, density_table, selection_table
 
     for comparison in made:
-        yield f"\n{comparison.title}\n"
-        yield "\n".join([finding(comparison), *details(comparison), ""])
+        yield f"\n{printable(comparison.title)}\n"
+        yield "\n".join([*map(printable, [finding(comparison), *details(comparison)]), ""])
         for table in (selection_table, density_table, cost_table):
             if (shown := table(comparison)).rows:
                 yield f"{shown}\n"

@@ -62,9 +62,16 @@ def _values(results: RunResults, stage: StageResult) -> Iterator[str]:
 
 def show_bisection(found: Bisection) -> None:
     """All mask inits that were tried, and how near the best one is."""
-    rows = [[f"{t.mask_init:g}", percent(t.density)] for t in found.trials]
+    rows = [
+        [
+            f"{trial.mask_init:g}",
+            percent(trial.density),
+            "" if trial.network_density is None else percent(trial.network_density),
+        ]
+        for trial in found.trials
+    ]
     print(f"\nBisection for {percent(found.target_density)}:")
-    print(text_table(["mask init", "kept"], rows))
+    print(text_table(["mask init", "kept", "of network"], rows))
     print(f"Shown above: the nearest, with mask init {found.best.mask_init:g}.")
     if not found.near_enough:
         print(

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.files import write_atomically
+from prunus.files import inside, write_atomically
 from prunus.lookup import names_of_code
+from prunus.tables import printable
 
 _OPTIONS = {"data_root": "--data", "out": "--out", "ticket": "the ticket's path"}
 """Settings that are paths, and how a person gives them instead."""
@@ -42,13 +43,6 @@ def trusted_in(path: Path, content: Any, *, trust: bool = False) -> list[str]:
     return []
 
 
-def inside(path: str | Path, folder: str | Path = ".") -> bool:
-    """Whether a path, relative to `folder`, stays below it."""
-    # Not resolved: whoever owns the folder may have links in it.
-    folder = os.path.normpath(Path.cwd() / folder)
-    return Path(os.path.normpath(Path(folder) / path)).is_relative_to(folder)
-
-
 def _leading_out(content: Any, setting: str | None = None) -> Iterator[tuple[str, str]]:
     """Each path in a file's content that leads out of the current folder, and which setting it is.
 
@@ -69,7 +63,8 @@ def _leading_out(content: Any, setting: str | None = None) -> Iterator[tuple[str
 def _says_yes(path: Path, names: list[str], paths: Mapping[str, str]) -> bool:
     lines = [f"  imports and runs {name}" for name in names]
     lines += [f"  uses {setting}={value!r}" for value, setting in paths.items()]
-    print(f"{path} is a file that may come from others. It", *lines, sep="\n", file=sys.stderr)
+    head = f"{printable(str(path))} is a file that may come from others. It"
+    print(head, *lines, sep="\n", file=sys.stderr)
     print("Do you trust it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

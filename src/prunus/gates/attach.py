@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -71,7 +72,23 @@ def refuse_changes(model: nn.Module, chosen: Iterable[Candidate]) -> None:
                 setattr(module, name, partial(_refuse, name))
 
 
+def mark_saved(model: nn.Module, chosen: Iterable[Candidate]) -> None:
+    """Let `from_pretrained` refuse what is saved while gates are on the model.
+
+    It takes what it finds by name and starts the rest anew, which would be every gated weight. So
+    a state also has each of them by its plain name, with a shape that cannot fit, and says why.
+    `strip` and `remove` undo it.
+    """
+    if any(hasattr(type(module), "from_pretrained") for module in model.modules()):
+        for candidate in chosen:
+            for _, module, _ in candidate.owners:
+                _mark_saved(module)
+
+
 _CHANGES = ("resize_token_embeddings", "tie_weights")
+
+_SAYS = " (has a gate of Prunus: resume from this checkpoint, or strip() the model before saving)"
+"""What the report of `from_pretrained` shows after the name of a weight."""
 
 
 def _refuse(name: str, *_: Any, **__: Any) -> NoReturn:
@@ -98,6 +115,12 @@ def gated_parameters(model: nn.Module) -> dict[str, tuple[Gate, nn.Parameter]]:
             seen.add(id(gate))
             found[name] = (gate, weight)
     return found
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers that the plain model trains; what gates learn is not among them."""
+    own = {id(p) for gate, _ in gated_parameters(model).values() for p in gate.parameters()}
+    return sum(p.numel() for p in model.parameters() if id(p) not in own)
 
 
 def gate_of(module: nn.Module, attribute: str) -> tuple[Gate, nn.Parameter]:
@@ -219,6 +242,31 @@ def _leave_to_the_first(_: nn.Module, state: dict[str, Any], prefix: str, *__: A
 def _take_from_the_first(pair: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     for name, tensor in (*pair.named_parameters(), *pair.named_buffers()):
         state.setdefault(prefix + name, tensor.detach())
+
+
+def _mark_saved(module: nn.Module) -> None:
+    # In the class that the module has while it is parametrized, so that nothing has to be undone.
+    cls: Any = type(module)
+    if "_save_to_state_dict" in vars(cls):
+        return
+    save, load = cls._save_to_state_dict, cls._load_from_state_dict
+
+    def save_with_marks(self: nn.Module, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        save(self, state, prefix, *args)
+        state.update({key: torch.zeros(()) for key in _marks(self, prefix)})
+
+    def load_without_marks(self: nn.Module, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        for key in _marks(self, prefix):
+            state.pop(key, None)
+        load(self, state, prefix, *args)
+
+    cls._save_to_state_dict, cls._load_from_state_dict = save_with_marks, load_without_marks
+
+
+def _marks(module: nn.Module, prefix: str) -> list[str]:
+    pairs = cast(nn.ModuleDict, module.parametrizations).items()
+    gated = [attribute for attribute, pair in pairs if _is_gated(pair)]
+    return [prefix + attribute + says for attribute in gated for says in ("", _SAYS)]
 
 
 def _gated(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from prunus.errors import AttachError
+from prunus.gates import is_sharded
 from prunus.methods import Method
 from prunus.methods.settings import check
 from prunus.tickets.ticket import Ticket
@@ -94,13 +95,20 @@ class Guest:
         names = ("in_transition", "in_transition_per_kept")
         return {"density": now.hard_density, **{name: getattr(now, name) for name in names}}
 
-    def end(self) -> Ticket:
-        """Fix the mask and leave: the model is plain again, with zeros in place."""
+    def end(self) -> tuple[Ticket, bool]:
+        """Fix the mask and leave: the ticket, and whether the model is plain again, with zeros.
+
+        It is not if processes share it out (`fully_shard`): it keeps its gates, and they the mask.
+        """
         method = self.present
         ticket = method.ticket("current" if method.rewind_step is None else "rewind")
-        method.strip()
+        is_plain = not _is_shared_out(method)
+        if is_plain:
+            method.strip()
+        else:
+            method.harden()
         self.method = None
-        return ticket
+        return ticket, is_plain
 
 
 def set_steps(method: Method, steps: int) -> None:
@@ -122,3 +130,15 @@ def _check_groups(method: Method, optimizer: Optimizer) -> None:
         f"{method.name} needs an optimiser that has its scores in a group of their own: attach the "
         "method first, make the optimiser from its param_groups(), and give the trainer both",
     )
+    idle = (own - handed) & set().union(*held)
+    check(
+        not (idle and _is_shared_out(method)),
+        f"the optimiser holds scores of {method.name}, which it does not move, and under "
+        "fully_shard a checkpoint without their state cannot be loaded: give it the parameters "
+        "whose names do not end in '.score'",
+    )
+
+
+def _is_shared_out(method: Method) -> bool:
+    """Whether processes have a part of the weights each (`fully_shard`)."""
+    return any(is_sharded(weight) for weight in method.weights.values())

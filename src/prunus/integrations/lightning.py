@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from torch.optim import Optimizer
 
 from prunus.integrations.guest import Guest
 from prunus.methods import Method
 from prunus.methods.cs import ContinuousSparsification
+from prunus.methods.settings import check
 from prunus.tickets.hub import TICKET
 
 CHECKPOINT = "sparse.ckpt"
@@ -27,7 +29,8 @@ class SparsifyCallback(Callback):
     its settings: by default Continuous Sparsification. Of several optimisers the last is followed.
 
     At the end the module is plain again, with zeros in place. The Trainer's `default_root_dir`
-    holds it as `sparse.ckpt`, with `ticket.safetensors` beside it.
+    holds it as `sparse.ckpt`, with `ticket.safetensors` beside it. A module that processes share
+    out (`fully_shard`) keeps its gates, with the mask fixed: then there is the ticket alone.
     """
 
     def __init__(
@@ -37,14 +40,21 @@ class SparsifyCallback(Callback):
             settings = {"rewind_step": None, **settings}
         self.guest = Guest(method, settings)
         self._saved: dict[str, Any] | None = None
+        self._began = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":  # before a checkpoint is loaded and optimisers are configured
+            check(
+                not isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy),
+                f"{type(trainer.strategy).__name__} takes parameters apart, and gates with them: "
+                "use DDPStrategy, or ModelParallelStrategy and fully_shard",
+            )
             self.guest.attach(pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         steps = trainer.estimated_stepping_batches
         self.guest.begin(pl_module, steps, trainer.optimizers[-1], self._saved)
+        self._began = True
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.guest.before_batch()
@@ -68,8 +78,11 @@ class SparsifyCallback(Callback):
         """The state at the checkpoint that fitting goes on from."""
         self._saved = state_dict
 
-    def on_fit_end(self, trainer: Trainer, _: LightningModule) -> None:
-        ticket, folder = self.guest.end(), Path(trainer.default_root_dir)
-        trainer.save_checkpoint(folder / CHECKPOINT, weights_only=True)
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self._began:  # a checkpoint after the last step: there was nothing left to train
+            self.on_train_start(trainer, pl_module)
+        [ticket, is_plain], folder = self.guest.end(), Path(trainer.default_root_dir)
+        if is_plain:
+            trainer.save_checkpoint(folder / CHECKPOINT, weights_only=True)
         if trainer.is_global_zero:
             ticket.save(folder / TICKET)

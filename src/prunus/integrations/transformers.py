@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
 from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -25,6 +27,8 @@ from prunus.methods.settings import check
 
 TENSORS = "prunus.safetensors"
 """In a checkpoint: what the method remembers that does not fit into `trainer_state.json`."""
+
+_TAKE_APART = (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
 
 class SparsifyCallback(TrainerCallback, ExportableState):
@@ -57,6 +61,11 @@ class SparsifyCallback(TrainerCallback, ExportableState):
             not args.restore_callback_states_from_checkpoint,
             "restore_callback_states_from_checkpoint=True would make this callback anew, without "
             "its method: leave it out, because it restores itself",
+        )
+        check(
+            PartialState().distributed_type not in _TAKE_APART,
+            "FSDP and DeepSpeed take parameters apart, and gates with them, and this callback does "
+            "not know how to put them together: use DDP, or fully_shard in a loop of your own",
         )
         self.guest.attach(kwargs["model"])
 
@@ -98,7 +107,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        ticket, folder = self.guest.end(), Path(str(args.output_dir))
+        [ticket, _], folder = self.guest.end(), Path(str(args.output_dir))
         if state.is_world_process_zero:
             for part in (kwargs["model"], kwargs.get("processing_class")):
                 if part is not None:

@@ -58,6 +58,7 @@ class Method(Loop[G]):
             gating.remove(model)  # all gates or none
             raise
         gating.refuse_changes(model, self.selection)
+        gating.mark_saved(model, self.selection)
         self._places = gating.places(model)
         self._rewind_weights = self._snapshot() if k == 0 else None
         if self.freeze_weights:
@@ -101,7 +102,7 @@ class Method(Loop[G]):
 
     def stats(self) -> Statistics:
         """Densities and gates in transition, as data and (printed) as a table."""
-        return statistics(self.gates)
+        return statistics(self.gates, gating.count_parameters(self.model))
 
     def hard(self) -> AbstractContextManager[nn.Module]:
         """Within this context the model computes with its binary mask."""

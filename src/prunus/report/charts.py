@@ -124,6 +124,7 @@ def metric_against_density(
                 alt.Tooltip("settings:N"),
                 alt.Tooltip("stage:N"),
                 alt.Tooltip("kept:N", title="weights kept (%)"),
+                alt.Tooltip("of all weights:N", title="of all weights (%)"),
                 alt.Tooltip("reached:N", title=axis_title(metric)),
                 alt.Tooltip("seeds:Q"),
             ],
@@ -256,6 +257,7 @@ def _row(number: int, point: Point, winner: str | None) -> dict[str, Any]:
     low, high = (scaled(metric, end) for end in ends)
     settings = as_text(point.parameters)
     kept, reached = spread(KEPT, point.density), spread(metric, point.value)
+    of_all = point.kept("network_density")
     density = scaled(KEPT, point.density.mean)
     step = point.round or 0
     reaches = _with_unit(metric, reached)
@@ -268,6 +270,7 @@ def _row(number: int, point: Point, winner: str | None) -> dict[str, Any]:
         "low": low,
         "high": high,
         "kept": kept,
+        "of all weights": spread(KEPT, of_all) if of_all else "not known",
         "reached": reached,
         "settings": settings,
         "stage": point.stage,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from prunus.errors import SettingError
-from prunus.files import read_text, write_atomically
+from prunus.files import parse_json, read_text, write_atomically
 from prunus.report.panel import versions_of
 from prunus.report.records import Measure, Record, ReportData
 from prunus.runs.origin import Origin, here
@@ -110,7 +110,7 @@ def report_text(name: str, data: ReportData) -> str:
 def read_report(path: Path) -> ReportFile:
     """Read the file again; anything wrong with it is a `SettingError` that names it."""
     try:
-        content = json.loads(read_text(path))
+        content = parse_json(read_text(path))
     except (OSError, ValueError) as error:
         raise SettingError(f"cannot read the report {path}: {error}") from error
     if not isinstance(content, dict) or "subnetworks" not in content:

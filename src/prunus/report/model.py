@@ -119,9 +119,9 @@ class Point:
     def kept(self, name: str) -> Measured | None:
         """What is kept of something else than the weights under the mask: `network_density` or
         `kept_macs` of its stages; None where it is not known."""
-        stages = {r.seed: r.measured[self.series.measure] for r in self.records}
-        found = {seed: getattr(stage, name) for seed, stage in stages.items()}
-        return None if None in found.values() else Measured(found)
+        found = {r.seed: r.kept(name, self.series.measure) for r in self.records}
+        known = {seed: value for seed, value in found.items() if value is not None}
+        return Measured(known) if len(known) == len(found) else None
 
     @cached_property
     def value(self) -> Measured:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prunus.errors import PrunusWarning, TicketError
-from prunus.files import read_text
+from prunus.files import parse_json, read_text
 from prunus.masks import LayerDensity
 from prunus.report.parameters import as_text, flattened
 from prunus.report.records import Record
@@ -82,7 +82,7 @@ def curves(folder: Path, metric: MetricInfo) -> list[dict[str, Any]]:
         return []
     for line in text.splitlines():
         try:
-            epoch = parse_epoch(json.loads(line))
+            epoch = parse_epoch(parse_json(line))
             stages.setdefault(epoch.stage, []).append(epoch)
         except (ValueError, TypeError):
             if not text.endswith(line):  # the last line may be half written
@@ -128,6 +128,7 @@ def picture_urls(tickets: Sequence[Path]) -> dict[Path, dict[str, str]]:
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
+    of_all = record.kept("network_density", list(record.measured)[-1])
     facts = [
         ("task", record.task),
         ("found by", record.row),
@@ -135,6 +136,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("parameters", as_text(record.parameters)),
         ("seed", str(record.seed)),
         ("weights kept", KEPT.text(record.density)),
+        ("of all weights", "" if of_all is None else KEPT.text(of_all)),
         ("epochs of search", str(record.epochs)),
     ]
     for measure, found in record.measured.items():

@@ -18,7 +18,7 @@ from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Record
 from prunus.report.select import cost_of, picks
-from prunus.report.tables import KEPT, Table, heading, spread
+from prunus.report.tables import KEPT, OF_ALL, Table, heading, spread
 from prunus.schema import Schema
 from prunus.sweeps.experiment import Experiment
 from prunus.tickets.ticket import Ticket
@@ -92,8 +92,8 @@ Pair = dict[str, Any]
 """A number of the paper and ours, as plain data; fractions, None where there is none."""
 
 _FIELDS = ["task", "subnetwork", "method", "paper_round", "paper_density", "paper_accuracy",
-           "round", "density", "accuracy", "accuracy_low", "accuracy_high", "seeds",
-           "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
+           "round", "density", "network_density", "accuracy", "accuracy_low", "accuracy_high",
+           "seeds", "search_epochs_sequential", "search_epochs_parallel"]  # fmt: skip
 _NEARLY_NONE = 1e-9
 
 
@@ -104,8 +104,9 @@ def pairs(paper: Paper, ours: Sequence[Comparison]) -> list[Pair]:
 
 def pairs_table(found: Sequence[Pair]) -> Table:
     """The pairs for people, in per cent."""
+    of_all = any(pair.get("network_density") is not None for pair in found)  # not in older files
     header = ["task", "subnetwork", "method", "paper: round", "kept %", "accuracy %",
-              "ours: round", "kept %", "accuracy %"]  # fmt: skip
+              "ours: round", "kept %", *([OF_ALL] if of_all else []), "accuracy %"]  # fmt: skip
     rows = [
         [
             pair["task"],
@@ -116,6 +117,7 @@ def pairs_table(found: Sequence[Pair]) -> Table:
             _percent(pair["paper_accuracy"]),
             str(pair["round"] or ""),
             _percent(pair["density"]) or "none",
+            *([_percent(pair["network_density"])] if of_all else []),
             _percent(pair["accuracy"]),
         ]
         for pair in found
@@ -133,6 +135,7 @@ def figure_table(ours: Sequence[Comparison]) -> Table:
         "settings",
         "round",
         heading(KEPT),
+        OF_ALL,
         " or ".join(metrics),
     ]
     rows = [
@@ -143,6 +146,7 @@ def figure_table(ours: Sequence[Comparison]) -> Table:
             as_text(point.parameters),
             str(point.round or ""),
             spread(KEPT, point.density),
+            spread(KEPT, of_all) if (of_all := point.kept("network_density")) else "",
             spread(comparison.metric, point.value),
         ]
         for comparison in ours
@@ -208,10 +212,11 @@ def _plain(comparison: Comparison, point: Point) -> dict[str, Any]:
 
 
 def _numbers(point: Point) -> dict[str, Any]:
-    cost = cost_of(point)
+    cost, of_all = cost_of(point), point.kept("network_density")
     return {
         "round": point.round,
         "density": point.density.mean,
+        "network_density": of_all.mean if of_all else None,
         **with_ends("accuracy", point.value),
         "seeds": point.value.count,
         "search_epochs_sequential": cost.sequential,
@@ -236,7 +241,7 @@ def _pair(number: PaperNumber, ours: Comparison | None) -> Pair:
         return pair if point is None else pair | _numbers(point)
     if ours.dense is not None:
         own = with_ends("accuracy", ours.dense)
-        pair |= {"density": 1.0, **own, "seeds": ours.dense.count}
+        pair |= {"density": 1.0, "network_density": 1.0, **own, "seeds": ours.dense.count}
     return pair
 
 

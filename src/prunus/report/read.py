@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from warnings import warn
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from prunus.errors import PrunusWarning, SettingError
-from prunus.files import read_text
+from prunus.files import inside, parse_json, read_text
 from prunus.runs.results import RESULTS, RunResults, parse_results
 from prunus.runs.settings_file import parse_yaml
 
@@ -126,7 +125,15 @@ def read_folders(root: Path) -> tuple[list[RunFolder], list[Sweep]]:
 
 
 def _of_sweep(folder: Path, sweep: Sweep) -> Iterator[RunFolder]:
-    places = {run.id: (folder / run.folder, run.row) for run in sweep.runs if run.folder}
+    places = {}
+    for run in sweep.runs:
+        if run.folder and inside(run.folder, folder):
+            places[run.id] = folder / run.folder, run.row
+        elif run.folder:
+            text = (
+                f"left out {run.folder!r:.200} of {folder / 'sweep.json'}: it is in another folder"
+            )
+            warn(text, PrunusWarning, stacklevel=2)
     for run in sweep.runs:
         path, _ = places.get(run.id, (None, ""))
         if path is not None and (path / "settings.yaml").exists():
@@ -185,10 +192,10 @@ def _content(path: Path) -> Any:
     """What a YAML or JSON file holds; `_DAMAGED`, and a warning, if it is not one."""
     try:
         text = read_text(path)
-        return json.loads(text) if path.suffix == ".json" else parse_yaml(text)
+        return parse_json(text) if path.suffix == ".json" else parse_yaml(text)
     except OSError as error:
         _skip(path, error.strerror or str(error))
-    except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError
+    except ValueError as error:  # bad UTF-8 is a ValueError
         _skip(path, str(error))
     return _DAMAGED
 

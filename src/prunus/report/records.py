@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from prunus.files import inside
 from prunus.report.parameters import conditions, different, run_parameters
 from prunus.report.read import RunFolder, Sweep, read_folders
 from prunus.runs.origin import Origin, read_origin
@@ -66,6 +67,11 @@ class Record:
             return None
         name = self.metric.name
         return found.reported(name) if split is None else getattr(found, split).get(name)
+
+    def kept(self, name: str, measure: Measure) -> float | None:
+        """`network_density` or `kept_macs` when it was measured; None where nobody knows."""
+        found: float | None = getattr(self.measured[measure], name)
+        return 1.0 if found is None and self.density == 1 else found
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,7 @@ def _record(
         epochs=stage.epochs,
         measured={measure: stage},
         metrics=run.results.metrics,
-        ticket=run.path / stage.ticket if stage.ticket else None,
+        ticket=run.path / stage.ticket if stage.ticket and inside(stage.ticket, run.path) else None,
         layers=stage.layers,
         settings=run.settings,
         runs={run.key: read_origin(run.path)} if run.results.finished else {},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import get_args
@@ -11,7 +11,7 @@ from prunus.report.intervals import Estimate, Measured
 from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Measure, Record, ReportData
-from prunus.report.select import at_equal_density, cost_of, picks, whole_cost
+from prunus.report.select import Entry, at_equal_density, cost_of, picks, whole_cost
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
 
@@ -137,7 +137,18 @@ def density_table(comparison: Comparison) -> Table:
             cells.append(Strong(text) if entry and entry.leads else text)
         if any(cell != "–" for cell in cells):
             rows.append([series.name, *cells])
-    return Table([f"{heading(metric)} with", *(f"{100 * t:.3g} % kept" for t in found)], rows)
+    columns = [f"{100 * target:.3g} % kept{_of_all(here)}" for target, here in found.items()]
+    return Table([f"{heading(metric)} with", *columns], rows)
+
+
+def _of_all(entries: Mapping[str, Entry]) -> str:
+    """What those that compete at a density keep of all weights, where that is known."""
+    competing = [entry.point for entry in entries.values() if entry.competes]
+    known = [kept.mean for point in competing if (kept := point.kept("network_density"))]
+    if not known:
+        return ""
+    low, high = f"{100 * min(known):.3g}", f"{100 * max(known):.3g}"
+    return f", {low if low == high else f'{low} to {high}'} % of all weights"
 
 
 def points_table(comparison: Comparison, *, macs: bool = False) -> Table:
@@ -177,7 +188,8 @@ def points_table(comparison: Comparison, *, macs: bool = False) -> Table:
     return Table(header, rows, frozenset({0, 1, 2}))
 
 
-_SIZES = {"network_density": "of all weights %", "kept_macs": "multiply-adds %"}
+OF_ALL = "of all weights %"
+_SIZES = {"network_density": OF_ALL, "kept_macs": "multiply-adds %"}
 
 
 def _sizes_of(points: Sequence[Point], also: str | None = None) -> dict[str, str]:
@@ -246,11 +258,13 @@ def raw_table(comparisons: Sequence[Comparison]) -> Table:
         found = [(s.name, r, s.measure) for s in comparison.series for r in s.records]
         for name, record, measure in [*dense, *found]:
             values = [record.value(measure, split) for split in ("validation", "test")]
+            of_all = record.kept("network_density", measure)
             rows.append(
                 [comparison.title, name, as_text(record.parameters), record.stage, str(record.seed),
-                 number(KEPT, record.density), measure,
+                 number(KEPT, record.density),
+                 "" if of_all is None else number(KEPT, of_all), measure,
                  *("" if v is None else number(comparison.metric, v) for v in values)]
             )  # fmt: skip
-    header = ["task", "method", "settings", "stage", "seed", heading(KEPT), "measured",
-              "validation", "test"]  # fmt: skip
-    return Table(header, rows, frozenset({0, 1, 2, 3, 6}))
+    header = ["task", "method", "settings", "stage", "seed", heading(KEPT),
+              OF_ALL, "measured", "validation", "test"]  # fmt: skip
+    return Table(header, rows, frozenset({0, 1, 2, 3, 7}))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from prunus.files import read_text, write_atomically
+from prunus.files import parse_json, read_text, write_atomically
 from prunus.schema import Schema
 from prunus.version import __version__
 
@@ -65,7 +65,7 @@ class Stopwatch:
 def read_origin(folder: Path) -> Origin | None:
     """What made the run in a folder; None if nothing, or nothing readable, says so."""
     try:
-        return Origin.parse(json.loads(read_text(folder / ORIGIN)))
+        return Origin.parse(parse_json(read_text(folder / ORIGIN)))
     except (OSError, ValueError):  # a SettingError is a ValueError
         return None
 

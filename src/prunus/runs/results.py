@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from prunus.errors import SettingError
-from prunus.files import read_text, write_atomically
+from prunus.files import parse_json, read_text, write_atomically
 from prunus.schema import Schema
 from prunus.tables import percent
 from prunus.tasks.metrics import ACCURACY, MetricInfo
@@ -149,12 +149,12 @@ def read_results(folder: Path) -> RunResults | None:
     """The results of a run so far; None if there are none. A damaged file is a `SettingError`."""
     path = folder / RESULTS
     try:
-        return parse_results(json.loads(read_text(path)))
+        return parse_results(parse_json(read_text(path)))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SettingError(f"cannot read the results {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # a `SettingError` is a `ValueError`
+    except ValueError as error:  # a `SettingError` is a `ValueError`
         raise SettingError(
             f"{path} is damaged: {error}. Move its folder away, and the same command does the run "
             "again"
@@ -185,10 +185,10 @@ def read_epochs(folder: Path) -> list[EpochMetrics]:
     """The lines of `metrics.jsonl`; a last line that is still being written is left out."""
     try:
         lines = read_text(folder / METRICS).splitlines(keepends=True)
-        return [parse_epoch(json.loads(line)) for line in lines if line.endswith("\n")]
+        return [parse_epoch(parse_json(line)) for line in lines if line.endswith("\n")]
     except OSError:
         return []
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SettingError(f"{folder / METRICS} is damaged: {error}") from error
 
 

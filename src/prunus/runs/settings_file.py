@@ -10,13 +10,11 @@ from typing import Any
 import yaml
 
 from prunus.errors import SettingError
-from prunus.files import read_text, write_atomically
+from prunus.files import DEEPEST, read_text, write_atomically
 from prunus.schema import Schema
 
 _MOST_VALUES = 100_000
 """In a file of settings; the largest of ours has a few hundred."""
-_DEEPEST = 50
-"""Values inside of values; ours go ten deep."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -48,8 +46,8 @@ def parse_yaml(text: str) -> Any:
             return None
         if _size(root, {}) > _MOST_VALUES:
             raise SettingError(f"it holds more than {_MOST_VALUES:,} values, aliases counted")
-        if _depth(root) > _DEEPEST:
-            raise SettingError(f"it is nested more than {_DEEPEST} deep")
+        if _depth(root) > DEEPEST:
+            raise SettingError(f"it is nested more than {DEEPEST} deep")
         return loader.construct_document(root)
     except RecursionError as error:
         raise SettingError("it is nested too deeply") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from prunus.errors import AttachError
-from prunus.gates import gated_parameters
+from prunus.gates import count_parameters, gated_parameters
 from prunus.masks import Mask
 from prunus.methods.common.costs import MultiplyAdds
 from prunus.selection import Candidate
@@ -23,13 +23,11 @@ class Size:
         ]
         self._counter = MultiplyAdds(model, masked) if masked else None
 
-    def found(self) -> tuple[float | None, float | None]:
-        """Kept fractions: of all parameters, and of the multiply-adds of masked layers."""
+    def found(self) -> tuple[float, float | None]:
+        """Kept fractions: of all parameters, and of the multiply-adds of masked layers, if any."""
         if self._counter is None:
-            return None, None
-        gates, mask = gated_parameters(self._model), Mask.of(self._model)
-        own = {id(p) for gate, _ in gates.values() for p in gate.parameters()}
-        total = sum(p.numel() for p in self._model.parameters() if id(p) not in own)
+            return 1.0, None
+        mask, total = Mask.of(self._model), count_parameters(self._model)
         of_all = (total - mask.total + mask.kept) / total
         try:
             cost = self._counter.factors()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prunus.errors import SettingError
@@ -32,6 +32,8 @@ class Trial:
 
     mask_init: float
     density: float
+    network_density: float | None = None
+    """The same of all weights of the network, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,16 @@ def bisect_runs(
     def note(mask_init: float, results: RunResults) -> None:
         done[mask_init] = results
         if tell is not None:
-            tell(Trial(mask_init, results.stages[-1].density))
+            tell(ended(mask_init))
+
+    def ended(mask_init: float) -> Trial:
+        last = done[mask_init].stages[-1]
+        return Trial(mask_init, last.density, last.network_density)
 
     found = find_mask_init(densities, target_density, **options)
     best = found.best.mask_init
-    return found, runs[best], done[best]
+    trials = tuple(ended(trial.mask_init) for trial in found.trials)
+    return replace(found, best=ended(best), trials=trials), runs[best], done[best]
 
 
 def _method(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Everything comes from the files that runs write, so it works for any executor.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from prunus.files import read_text
+from prunus.files import parse_json, read_text
 from prunus.runs.results import METRICS, EpochMetrics, Values, parse_epoch, read_results
 from prunus.sweeps.planned import AwaitsTicket
 from prunus.sweeps.state import RunState
-from prunus.tables import percent
+from prunus.tables import percent, printable
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 from prunus.training.progress import RunConsole
 
@@ -140,7 +139,7 @@ class Display:
         """Print a line, above the live part if there is one."""
         if self._live is None and self._last is not None and self._last.eta is not None:
             line += f"  ETA {_time(self._last.eta)}"
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def show(self, view: View) -> None:
         self._last = view
@@ -162,8 +161,8 @@ def render(view: View) -> RenderableType:
     for run in view.running:
         last = run.last
         table.add_row(
-            Text(run.name),
-            last.stage if last else "starting",
+            Text(printable(run.name)),
+            Text(printable(last.stage)) if last else "starting",
             f"{run.epochs}/{run.of}",
             percent(last.density) if last else "",
             _first_value(last.validation) if last else "",
@@ -197,7 +196,7 @@ def _epochs(folder: Path | None) -> tuple[int, EpochMetrics | None]:
         return 0, None
     lines = text[: text.rfind("\n") + 1].splitlines()  # without one that is being written
     try:
-        return len(lines), parse_epoch(json.loads(lines[-1])) if lines else None
+        return len(lines), parse_epoch(parse_json(lines[-1])) if lines else None
     except ValueError:  # damaged: a sweep does not end because it cannot be shown
         return len(lines), None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prunus.errors import PrunusError, SettingError
-from prunus.files import read_text, write_atomically
+from prunus.files import parse_json, read_text, write_atomically
 from prunus.runs.results import read_results
 from prunus.runs.settings import RunSettings
 from prunus.sweeps.planned import Planned, Ready
@@ -133,11 +133,11 @@ class SweepFile:
         if not self.path.exists():
             return {}
         try:
-            content = json.loads(read_text(self.path))
+            content = parse_json(read_text(self.path))
             if content["version"] == VERSION:
                 runs = content["runs"]
                 return {run["id"]: run["error"] for run in runs if run["status"] == "failed"}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise SettingError(
                 f"{self.path} is not the state of a sweep ({error!r}): delete it, and the sweep "
                 "resumes from the runs that are there"

@@ -79,7 +79,8 @@ def make_card(
         "Task": manifest.task,
         "From": base_model or "",
         "Density": f"{percent(ticket.mask.density)}: {ticket.mask.kept:,} of "
-        f"{ticket.mask.total:,} maskable weights",
+        f"{ticket.mask.total:,} maskable weights; {percent(ticket.network_density)} of the whole "
+        "network, buffers included",
         "Weights": "those at the end of training"
         if manifest.rewind_point is None
         else f"those after step {manifest.rewind_point}, to be trained from there",

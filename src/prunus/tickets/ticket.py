@@ -140,6 +140,12 @@ class Ticket:
         self.mask, self.manifest, self.whole = mask, manifest, whole
         self.weights: Mapping[str, Tensor] = MappingProxyType(weights)
 
+    @property
+    def network_density(self) -> float:
+        """The kept part of all numbers that it holds: of the whole network, buffers included."""
+        total = sum(tensor.numel() for tensor in self.weights.values())
+        return 1 - (self.mask.total - self.mask.kept) / max(1, total)
+
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 of all tensors and the manifest, as stored in the file."""

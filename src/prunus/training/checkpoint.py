@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from warnings import warn
 
 import torch
 
 from prunus.errors import PrunusError, PrunusWarning
-from prunus.files import write_atomically
+from prunus.files import read_file, write_atomically
 
 _MAGIC = b"prunus checkpoint 2\n"
 _DIGEST = hashlib.sha256().digest_size
@@ -37,14 +38,14 @@ class Checkpoints:
             old.unlink()
         return path
 
-    def latest(self, needs: Collection[str] = ()) -> dict[str, Any] | None:
-        """The newest that is whole, of this run, and has all that it `needs`.
+    def latest(self, needs: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any] | None:
+        """The newest that is whole, of this run, and has all that it `needs`: types by name.
 
         Others are reported and set aside under another name: if they still counted, the next ones
         to be written could look old beside them, and be deleted.
         """
         if self.folder.is_dir():
-            for leftover in self.folder.glob(".*"):  # of a write that was killed
+            for leftover in self.folder.glob(".*.pt.*"):  # of a write that was killed
                 leftover.unlink()
         for path in self.newest_first():
             try:
@@ -55,13 +56,17 @@ class Checkpoints:
                 warn(f"{path}: {error}. Kept as {aside.name}; {before}", PrunusWarning, 2)
         return None
 
-    def _read(self, path: Path, needs: Collection[str]) -> dict[str, Any]:
-        content = decode(path.read_bytes())
+    def _read(self, path: Path, needs: Mapping[str, Any]) -> dict[str, Any]:
+        content = decode(read_file(path))
         run = content.pop("run", self._run)  # older ones do not say
         if run != self._run:
             raise CheckpointError(f"this is a checkpoint of another run, {run!r:.80}")
         if lacking := [name for name in needs if name not in content]:
             raise CheckpointError(f"the checkpoint lacks {', '.join(lacking)}")
+        for name, kind in needs.items():
+            value = content[name]
+            if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
+                raise CheckpointError(f"the checkpoint holds {name}={value!r:.60}")
         return content
 
     def newest_first(self) -> list[Path]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,15 @@ class Stage:
     name: str
 
 
-_CONTENT = ("stage", "steps_before", "model", "method", "trainer", "random", "metrics")
+_CONTENT = {
+    "stage": int,
+    "steps_before": int,
+    "model": dict,
+    "method": dict | None,
+    "trainer": dict,
+    "random": list,
+    "metrics": int,
+}
 """What a checkpoint holds."""
 
 
@@ -92,15 +100,10 @@ class Run:
             self.metrics.cut(checkpoint["metrics"] if checkpoint else 0)
         if checkpoint is None:
             return 0
-        try:
+        with self._fitting("network"):
             model.load_state_dict(checkpoint["model"])
             if method is not None:
                 method.load_state_dict(checkpoint["method"])
-        except Exception as error:  # whatever a file may lead to
-            raise CheckpointError(
-                f"the checkpoint in {self.folder} does not fit its network: {error}. Move the "
-                "folder away, and the same command does the run again"
-            ) from error
         stage: int = checkpoint["stage"]
         return stage
 
@@ -133,14 +136,25 @@ class Run:
         if checkpoint is None:
             return
         assert checkpoint["stage"] == stage.number
-        trainer.load_state_dict(checkpoint["trainer"])
         states = checkpoint["random"]
-        if self.engine.rank < len(states):
-            restore_random_state(states[self.engine.rank])
+        with self._fitting("training"):
+            trainer.load_state_dict(checkpoint["trainer"])
+            if self.engine.rank < len(states):
+                restore_random_state(states[self.engine.rank])
         self.steps_before = checkpoint["steps_before"]
         self.progress.begin_at(self.steps_before + trainer.step)
         steps = trainer.recipe.epochs * len(trainer.loader)
         self.progress.say(f"resuming {stage.name} after step {trainer.step} of {steps}")
+
+    @contextmanager
+    def _fitting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever a file may lead to
+            raise CheckpointError(
+                f"the checkpoint in {self.folder} does not fit its {what}: {error!r:.1000}. Move "
+                "the folder away, and the same command does the run again"
+            ) from error
 
     def _after_step(self, trainer: Trainer, stage: Stage, at_epoch_end: Callable[[], None]) -> None:
         self.progress.advance(stage.name)

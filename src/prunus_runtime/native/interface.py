@@ -84,6 +84,8 @@ STRIP = 4
 """Vectors of a row that NORM and SOFTMAX take at a time."""
 QUERIES = 2
 """Vectors of queries that ATTENTION takes at a time."""
+BUNDLED = 3
+"""Vectors of a tile of CONV that leave registers for the sums of a whole bundle of filters."""
 
 
 class Kernel(IntEnum):
@@ -93,7 +95,8 @@ class Kernel(IntEnum):
     `option` of the instruction. AFFINE and NORM have floats: scale, then shift; ADD_PLANE: the
     plane of each channel. Of NORM and SOFTMAX an item is a strip of a row, of TRANSPOSE some
     channels. LINEAR and MATRIX are for one image, and an item is a block of filters: ints as for
-    CONV, without tiles; floats: bias, for MATRIX then all weights, row by row, instead of entries.
+    CONV, without bundles and tiles; floats: bias, for MATRIX then all weights, row by row, instead
+    of entries.
     """
 
     LOAD_INPUT = 0
@@ -133,12 +136,16 @@ class Activation(IntEnum):
 
 
 class ConvParameters(NamedTuple):
-    """CONV. An item is block of filters * tiles + tile.
+    """CONV. An item is block of lists * tiles + tile.
 
-    ints: start of each filter's entries (channels + 1), first filter of each block (blocks + 1),
-    tiles. floats: bias, then planes. `b` is added if it is anywhere; then low and high clamp.
+    A list is of one filter, or of a bundle of them. ints: start of each list (lists + 1), first
+    list of each block (blocks + 1), tiles. floats: bias, then planes. `b` is added if it is
+    anywhere; then low and high clamp.
     """
 
+    bundle: int = 1  # filters of a list
+    offsets: int = -1  # of a bundle: where in ints the offsets of its inputs are,
+    weights: int = -1  # and where in floats what each of its filters has there
     tiles: int = 0
     blocks: int = 0
     row: int = 0  # input distance of two rows of a tile
@@ -271,7 +278,7 @@ def _declarations() -> str:
         "#include <stdint.h>",
         f"enum Kernel : int64_t {{ {', '.join(kernels)}, KERNEL_COUNT }};",
         f"enum Activation : int64_t {{ {functions} }};",
-        f"enum {{ STRIP = {STRIP}, QUERIES = {QUERIES} }};",
+        f"enum {{ STRIP = {STRIP}, QUERIES = {QUERIES}, BUNDLED = {BUNDLED} }};",
         f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
     ]
     return "\n".join([*lines, *structs, _struct("Program", PROGRAM)])

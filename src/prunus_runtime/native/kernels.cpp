@@ -15,116 +15,180 @@ namespace {
 // ---------------------------------------------------------------------------------------------
 // Convolution
 
-// Output of filters [first, last) at ROWS x COLUMNS vectors of positions. The sums stay in registers
-// while the filter's list is walked. STEP: input distance of two columns in vectors, 0 if not fixed.
-template <int ROWS, int COLUMNS, int STEP>
-void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
-  const ConvParameters& p = op.parameters.conv;
-  const int32_t* starts = chunk.program->ints + op.ints;
-  const Entry* entries = chunk.program->entries + op.entries;
-  const float* bias = chunk.program->floats + op.floats;
-  const float* planes = p.has_planes ? bias + op.out.channels + tile.plane : nullptr;
-  const int32_t* mask = p.mask >= 0 ? chunk.program->ints + p.mask + tile.output : nullptr;
+// Filters that share a list, if they do: so many that their sums at BUNDLED vectors fill the registers.
+constexpr int BUNDLE = MOST / BUNDLED;
+
+// Where a list is: entries of one filter, or offsets and weights of a bundle, FILTERS at each.
+struct List {
+  const Entry* entries;
+  const int32_t* offsets;
+  const float* weights;
+  int64_t begin, end;
+};
+
+// Adds the products of a list to the sums of FILTERS filters at ROWS x COLUMNS vectors of positions.
+// STEP: input distance of two columns in vectors, 0 if not fixed.
+template <int FILTERS, int ROWS, int COLUMNS, int STEP>
+__attribute__((always_inline)) inline void walk(const List& list, const ConvParameters& p, const float* in,
+                                                Vector* sums) {
   const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
+  // A sum is ready for its next product after some cycles only; a small tile has several sums of
+  // each position, so that there is always one that is.
+  constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE, WAYS = SUMS >= 6 ? 1 : SUMS >= 3 ? 2 : 4;
+  const auto add = [&](int64_t i, Vector* into) __attribute__((always_inline)) {
+    const float* values = FILTERS == 1 ? &list.entries[i].value : list.weights + i * FILTERS;
+    const float* from = in + (FILTERS == 1 ? list.entries[i].offset : list.offsets[i]);
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; ++r, from += row) {
+      asm("" : "+r"(from));  // one address for each row: the compiler would compute one for each vector
+#pragma GCC unroll 32
+      for (int k = 0; k < FILTERS * COLUMNS; ++k) {
+        const int g = k / COLUMNS, c = k % COLUMNS;
+        into[g * SIZE + r * COLUMNS + c] += splat(values[g]) * load(from + c * column);
+      }
+    }
+  };
+  int64_t i = list.begin;
+  if (WAYS > 1 && list.end - i >= WAYS) {
+    Vector more[WAYS][SUMS];
+#pragma GCC unroll 32
+    for (int k = 0; k < WAYS * SUMS; ++k) more[k / SUMS][k % SUMS] = Vector{};
+    for (; list.end - i >= WAYS; i += WAYS)
+#pragma GCC unroll 4
+      for (int w = 0; w < WAYS; ++w) add(i + w, more[w]);
+#pragma GCC unroll 32
+    for (int k = 0; k < WAYS * SUMS; ++k) sums[k % SUMS] += more[k / SUMS][k % SUMS];
+  }
+  for (; i != list.end; ++i) add(i, sums);
+}
+
+// The same in a function of its own, where the compiler has all registers for it: what that costs is
+// little beside the long lists of bundles.
+template <int FILTERS, int ROWS, int COLUMNS, int STEP>
+__attribute__((noinline)) void walk_apart(const List& list, const ConvParameters& p, const float* in,
+                                          Vector* sums) {
+  constexpr int SUMS = FILTERS * ROWS * COLUMNS;
+  const List own = list;
+  Vector own_sums[SUMS];
+#pragma GCC unroll 32
+  for (int k = 0; k < SUMS; ++k) own_sums[k] = sums[k];
+  walk<FILTERS, ROWS, COLUMNS, STEP>(own, p, in, own_sums);
+#pragma GCC unroll 32
+  for (int k = 0; k < SUMS; ++k) sums[k] = own_sums[k];
+}
+
+// Output of lists [first, last) at ROWS x COLUMNS vectors of positions. The sums stay in registers while
+// a list is walked. One filter's list has its kept weights. That of a bundle (FILTERS > 1) has all inputs
+// that any of them reads, and there a weight of each: zeros cost time, but what was loaded serves them all.
+template <int FILTERS, int ROWS, int COLUMNS, int STEP>
+void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
+  constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE;
+  const ConvParameters& p = op.parameters.conv;
+  const Program& program = *chunk.program;
+  const int32_t* starts = program.ints + op.ints;
+  const float* bias = program.floats + op.floats;
+  const float* planes = p.has_planes ? bias + op.out.channels + tile.plane : nullptr;
+  const int32_t* mask = p.mask >= 0 ? program.ints + p.mask + tile.output : nullptr;
   const float* in = chunk.arena + op.a.offset + tile.input;
   const bool residual = op.b.offset >= 0, bounded_below = op.low > -INFINITY, bounded_above = op.high < INFINITY;
   const Vector low = splat((float)op.low), high = splat((float)op.high);
+  List list = {program.entries + op.entries, program.ints + p.offsets, program.floats + p.weights, 0, 0};
 
-  // A sum is ready for its next product after some cycles only; a small tile has several sums of
-  // each position, so that there is always one that is.
-  constexpr int SIZE = ROWS * COLUMNS, WAYS = SIZE >= 6 ? 1 : SIZE >= 3 ? 2 : 4;
-
-  for (int64_t f = first; f < last; ++f) {
-    Vector sum[SIZE], more[WAYS][SIZE];
+  for (int64_t number = first; number < last; ++number) {
+    Vector sums[SUMS];
 #pragma GCC unroll 32
-    for (int i = 0; i < SIZE; ++i) sum[i] = splat(bias[f]);
-    const Entry* e = entries + starts[f];
-    const Entry* end = entries + starts[f + 1];
-    const auto walk = [&](const Entry& entry, Vector* into) __attribute__((always_inline)) {
-      const Vector value = splat(entry.value);
-      const float* from = in + entry.offset;
-#pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) into[i] += value * load(from + i / COLUMNS * row + i % COLUMNS * column);
-    };
-    if (WAYS > 1 && end - e >= WAYS) {
-#pragma GCC unroll 32
-      for (int i = 0; i < WAYS * SIZE; ++i) more[i / SIZE][i % SIZE] = Vector{};
-      for (; end - e >= WAYS; e += WAYS)
-#pragma GCC unroll 4
-        for (int w = 0; w < WAYS; ++w) walk(e[w], more[w]);
-#pragma GCC unroll 32
-      for (int i = 0; i < WAYS * SIZE; ++i) sum[i % SIZE] += more[i / SIZE][i % SIZE];
+    for (int k = 0; k < SUMS; ++k) {
+      const int64_t f = number * FILTERS + k / SIZE;
+      sums[k] = splat(FILTERS == 1 || f < op.out.channels ? bias[f] : 0);
     }
-    for (; e != end; ++e) walk(*e, sum);
-    float* out = plane_of(op.out, chunk, f) + tile.output;
-    if (planes) {
-      const float* plane = planes + f * p.plane;
+    list.begin = starts[number], list.end = starts[number + 1];
+    if constexpr (FILTERS == 1) walk<1, ROWS, COLUMNS, STEP>(list, p, in, sums);
+    else walk_apart<FILTERS, ROWS, COLUMNS, STEP>(list, p, in, sums);
+#pragma GCC unroll 8
+    for (int g = 0; g < FILTERS; ++g) {
+      const int64_t f = number * FILTERS + g;
+      if (FILTERS > 1 && f == op.out.channels) break;
+      Vector* sum = sums + g * SIZE;
+      if (planes) {
+        const float* plane = planes + f * p.plane;
 #pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) {
-        const int r = i / COLUMNS, c = i % COLUMNS;
-        sum[i] += chunk.program->lanes < LANES ? load(plane + c * LANES) : splat(plane[r * p.plane_row + c]);
+        for (int i = 0; i < SIZE; ++i) {
+          const int r = i / COLUMNS, c = i % COLUMNS;
+          sum[i] += program.lanes < LANES ? load(plane + c * LANES) : splat(plane[r * p.plane_row + c]);
+        }
       }
+      if (residual) {
+        const float* b = plane_of(op.b, chunk, f) + tile.residual;
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
+      }
+      if (bounded_below)
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE; ++i) sum[i] = at_least(sum[i], low);
+      if (bounded_above)
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE; ++i) sum[i] = at_most(sum[i], high);
+      if (mask)
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE; ++i) sum[i] = (Vector)((Bits)sum[i] & *(const LooseBits*)(mask + i * LANES));
+      float* out = plane_of(op.out, chunk, f) + tile.output;
+#pragma GCC unroll 32
+      for (int i = 0; i < SIZE; ++i) store(out + i / COLUMNS * op.out.pitch + i % COLUMNS * LANES, sum[i]);
     }
-    if (residual) {
-      const float* b = plane_of(op.b, chunk, f) + tile.residual;
-#pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
-    }
-    if (bounded_below)
-#pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) sum[i] = at_least(sum[i], low);
-    if (bounded_above)
-#pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) sum[i] = at_most(sum[i], high);
-    if (mask)
-#pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) sum[i] = (Vector)((Bits)sum[i] & *(const LooseBits*)(mask + i * LANES));
-#pragma GCC unroll 32
-    for (int i = 0; i < SIZE; ++i) store(out + i / COLUMNS * op.out.pitch + i % COLUMNS * LANES, sum[i]);
   }
 }
 
 typedef void (*Convolve)(const Instruction&, const Chunk&, const Tile&, int64_t, int64_t);
 
-// The convolution for a tile of 1, 2 or 4 rows whose vectors are at most MOST.
-template <int STEP, int ROWS, int COLUMNS>
+// The convolution for a tile of 1, 2 or 4 rows whose vectors are at most MOST / FILTERS.
+template <int FILTERS, int STEP, int ROWS, int COLUMNS>
 struct Choice {
   static Convolve of(int64_t columns) {
-    return columns == COLUMNS ? convolve<ROWS, COLUMNS, STEP> : Choice<STEP, ROWS, COLUMNS - 1>::of(columns);
+    return columns == COLUMNS ? convolve<FILTERS, ROWS, COLUMNS, STEP>
+                              : Choice<FILTERS, STEP, ROWS, COLUMNS - 1>::of(columns);
   }
 };
-template <int STEP, int ROWS>
-struct Choice<STEP, ROWS, 0> {
+template <int FILTERS, int STEP, int ROWS>
+struct Choice<FILTERS, STEP, ROWS, 0> {
   static Convolve of(int64_t) { return nullptr; }
 };
 
-template <int STEP>
+template <int FILTERS, int STEP>
 Convolve choose(const Tile& tile) {
+  constexpr int VECTORS = MOST / FILTERS;
   switch (tile.rows) {
-    case 1: return Choice<STEP, 1, MOST>::of(tile.columns);
-    case 2: return Choice<STEP, 2, MOST / 2>::of(tile.columns);
-    default: return Choice<STEP, 4, MOST / 4>::of(tile.columns);
+    case 1: return Choice<FILTERS, STEP, 1, VECTORS>::of(tile.columns);
+    case 2: return Choice<FILTERS, STEP, 2, VECTORS / 2>::of(tile.columns);
+    default: return Choice<FILTERS, STEP, 4, VECTORS / 4>::of(tile.columns);
   }
 }
 
+template <int FILTERS>
+Convolve choose(const ConvParameters& p, const Tile& tile) {
+  return p.column == LANES       ? choose<FILTERS, 1>(tile)
+         : p.column == 2 * LANES ? choose<FILTERS, 2>(tile)
+                                 : choose<FILTERS, 0>(tile);
+}
+
 void conv(const Instruction& op, const Chunk& chunk, int64_t item) {
-  const int32_t* blocks = chunk.program->ints + op.ints + op.out.channels + 1;
   const ConvParameters& p = op.parameters.conv;
+  const int64_t channels = op.out.channels, lists = (channels + p.bundle - 1) / p.bundle;
+  const int32_t* blocks = chunk.program->ints + op.ints + lists + 1;
   const Tile* tiles = (const Tile*)(blocks + p.blocks + 1);
   const Tile& tile = tiles[item % p.tiles];
   const int64_t first = blocks[item / p.tiles], last = blocks[item / p.tiles + 1];
+  const int64_t begin = first * p.bundle, end = last < lists ? last * p.bundle : channels;
   if (tile.output >= chunk.length * chunk.program->lanes && op.out.height == 1) return;
   if (chunk.program->lanes < LANES) {
     // The last vector of a plane writes zeros behind its rows by itself.
     const int64_t body = (op.out.height * op.out.pitch + LANES - 1) / LANES * LANES;
     if (tile.output == 0)
-      for (int64_t f = first; f < last; ++f) clear_ends(op.out, chunk, f, body);
+      for (int64_t f = begin; f < end; ++f) clear_ends(op.out, chunk, f, body);
   } else if (tile.output % op.out.pitch == 0) {
     const int64_t y = tile.output / op.out.pitch;
-    for (int64_t f = first; f < last; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);
+    for (int64_t f = begin; f < end; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);
   }
-  const int64_t step = p.column;
-  (step == LANES ? choose<1>(tile) : step == 2 * LANES ? choose<2>(tile) : choose<0>(tile))(op, chunk, tile, first, last);
+  (p.bundle == 1 ? choose<1>(p, tile) : choose<BUNDLE>(p, tile))(op, chunk, tile, first, last);
 }
 
 // ---------------------------------------------------------------------------------------------

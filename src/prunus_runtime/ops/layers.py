@@ -20,8 +20,8 @@ from prunus_runtime.ops.kind import Channels, Kind, over_channels, with_attribut
 from prunus_runtime.ops.windows import count_windows, padded, windows
 from prunus_runtime.plan.builder import Builder, Step
 from prunus_runtime.plan.layout import ArenaLayout
-from prunus_runtime.plan.lists import Lists, make_lists
-from prunus_runtime.plan.tiled import emit_across, emit_along, emit_single
+from prunus_runtime.plan.lists import make_lists
+from prunus_runtime.plan.tiled import emit_across, emit_along, emit_single, fastest_lists
 
 
 class Layer(Kind):
@@ -67,26 +67,31 @@ class Layer(Kind):
         return None
 
     @abstractmethod
-    def weights(self, builder: Builder, step: Step, /) -> tuple[Place, Lists]:
-        """The input, as the layer reads it, and the kept weights."""
+    def weights(self, builder: Builder, step: Step, /) -> tuple[Place, Array, NDArray[np.int64]]:
+        """The input, as the layer reads it, the weights (filters, channels, kh, kw), and where each
+        input of the first output position is (all channels, kh, kw)."""
 
     def emit(self, builder: Builder, step: Step) -> None:
         out, weight = builder.places[step.output], step.operation.tensors["weight"]
         if step.inputs:
-            a, lists = self.weights(builder, step)
+            a, weight, offsets = self.weights(builder, step)
         else:
-            nothing = np.zeros((len(weight), 0, 1, 1), np.float32)
-            a, lists = out, make_lists(nothing, 1, np.zeros((0, 1, 1), np.int64))
-        if not builder.along:
+            a, offsets = out, np.zeros((0, 1, 1), np.int64)
+            weight = np.zeros((len(weight), 0, 1, 1), np.float32)
+        groups = step.operation.attributes.get("groups", 1) if step.inputs else 1
+        if builder.lanes == 1 and builder.along and out.height * out.width == 1:
+            lists = make_lists(weight, groups, offsets)
+            emit_single(builder, step, a, lists, self.is_matrix(weight, a))
+            return
+        lists = fastest_lists(builder, weight, groups, offsets)
+        if builder.along:
+            emit_along(builder, step, a, lists)
+        else:
             stride = step.operation.attributes.get("stride") if step.inputs else None
             rows, columns = stride or (0, 1)
             emit_across(builder, step, a, lists, rows * a.pitch, columns * builder.lanes)
-        elif builder.lanes > 1 or out.height * out.width > 1:
-            emit_along(builder, step, a, lists)
-        else:
-            emit_single(builder, step, a, lists, self.is_matrix(step, a, lists))
 
-    def is_matrix(self, _step: Step, _a: Place, _lists: Lists, /) -> bool:
+    def is_matrix(self, _weight: Array, _a: Place, /) -> bool:
         """Whether one image is faster with all weights, also those that are zero."""
         return False
 
@@ -175,7 +180,7 @@ class Conv(Layer):
             layout.tie(source, step.output)
         return phases
 
-    def weights(self, builder: Builder, step: Step) -> tuple[Place, Lists]:
+    def weights(self, builder: Builder, step: Step) -> tuple[Place, Array, NDArray[np.int64]]:
         operation, out = step.operation, builder.places[step.output]
         a, weight = builder.places[step.inputs[0]], operation.tensors["weight"]
         rows, columns = _taps(operation)
@@ -191,8 +196,7 @@ class Conv(Layer):
             channel = planes * len(channel) + channel
         else:
             inside = rows.taps[:, None] * a.pitch + columns.taps * builder.lanes
-        offsets = channel * a.plane + inside
-        return a, make_lists(weight, operation.attributes["groups"], offsets)
+        return a, weight, channel * a.plane + inside
 
 
 def _is_unit_stride(operation: Operation) -> bool:
@@ -283,11 +287,9 @@ class Linear(Layer):
             y += over_channels(operation.tensors["bias"], y)
         return y
 
-    def weights(self, builder: Builder, step: Step) -> tuple[Place, Lists]:
-        a = builder.places[step.inputs[0]]
-        offsets = np.arange(a.channels)[:, None, None] * a.plane
-        return a, make_lists(step.operation.tensors["weight"][:, :, None, None], 1, offsets)
+    def weights(self, builder: Builder, step: Step) -> tuple[Place, Array, NDArray[np.int64]]:
+        a, weight = builder.places[step.inputs[0]], step.operation.tensors["weight"]
+        return a, weight[:, :, None, None], np.arange(a.channels)[:, None, None] * a.plane
 
-    def is_matrix(self, step: Step, a: Place, lists: Lists) -> bool:
-        weight = step.operation.tensors["weight"]
-        return a.plane == 1 and len(lists.entries) > MATRIX * weight.size
+    def is_matrix(self, weight: Array, a: Place) -> bool:
+        return a.plane == 1 and np.count_nonzero(weight) > MATRIX * weight.size

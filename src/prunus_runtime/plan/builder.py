@@ -14,6 +14,7 @@ from prunus_runtime import native
 from prunus_runtime.checks import check_memory
 from prunus_runtime.errors import GraphError
 from prunus_runtime.native.interface import (
+    BUNDLED,
     MOST_PARAMETERS,
     NOWHERE,
     STRIP,
@@ -71,6 +72,7 @@ class Builder:
     ) -> None:
         self.isa, self.lanes = isa, lanes
         self.vector, self.most = native.lanes(isa), native.most_vectors(isa)
+        self.bundle = self.most // BUNDLED
         self.threads = min(threads, MOST_PARTS)
         self.places, self.arena, self.memory = places, arena, memory
         self._instructions: list[Instruction] = []

@@ -16,15 +16,29 @@ from prunus_runtime.operation import Array
 
 @dataclass(frozen=True)
 class Lists:
-    """Entries of filter f are entries[starts[f]:starts[f + 1]]; `channels` are those they read."""
+    """What each filter, or each bundle of neighbours, reads: list l is [starts[l], starts[l + 1])
+    of `offsets`, where the inputs are, of `values`, a weight of each filter of the bundle, and of
+    `channels`, those that they read. Without bundles these are the kept weights."""
 
     starts: NDArray[np.int32]
-    entries: NDArray[np.void]
+    offsets: NDArray[np.int32]
+    values: NDArray[np.float32]
     channels: NDArray[np.int64]
 
-    @property
-    def filters(self) -> int:
+    def __len__(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def bundle(self) -> int:
+        """Filters of a list."""
+        return self.values.shape[1]
+
+    @property
+    def entries(self) -> NDArray[np.void]:
+        """Offsets and values of lists of one filter."""
+        entries = np.empty(len(self.offsets), ENTRY)
+        entries["offset"], entries["value"] = self.offsets, self.values[:, 0]
+        return entries
 
     def split(self, parts: int) -> list[Lists]:
         """Lists of consecutive channels, `parts` of about equal length."""
@@ -36,44 +50,60 @@ class Lists:
 
     def _of(self, chosen: NDArray[np.bool_]) -> Lists:
         before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.int32)
-        return Lists(before[self.starts], self.entries[chosen], self.channels[chosen])
+        arrays = (self.offsets, self.values, self.channels)
+        return Lists(before[self.starts], *(array[chosen] for array in arrays))
 
     @property
     def reach(self) -> tuple[int, int]:
         """The least and the greatest offset."""
-        if not len(self.entries):
+        if not len(self.offsets):
             return 0, 0
-        offsets = self.entries["offset"]
-        return int(offsets.min()), int(offsets.max())
+        return int(self.offsets.min()), int(self.offsets.max())
 
     def reach_within_plane(self, place: Place) -> int:
         """How far from each other the inputs of one output position in one channel can be."""
-        if not len(self.entries):
+        if not len(self.offsets):
             return 0
-        inside = self.entries["offset"] % place.plane
+        inside = self.offsets % place.plane
         outside = np.where(inside > place.plane // 2, inside - place.plane, inside)
         return int(outside.max() - outside.min())
 
     def blocks(self, count: int) -> NDArray[np.int32]:
-        """First filters of `count` blocks of about equal work, and the end."""
-        filters = self.filters
+        """First lists of `count` blocks of about equal work, and the end."""
         # Storing an output costs about as much as walking over a few weights.
-        work = self.starts + 4 * np.arange(filters + 1)
-        goals = np.linspace(0, work[-1], min(count, max(filters, 1)) + 1)[1:-1]
-        return np.unique([0, *np.searchsorted(work, goals), filters]).astype(np.int32)
+        work = self.starts + 4 * np.arange(len(self) + 1)
+        goals = np.linspace(0, work[-1], min(count, max(len(self), 1)) + 1)[1:-1]
+        return np.unique([0, *np.searchsorted(work, goals), len(self)]).astype(np.int32)
 
 
-def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64]) -> Lists:
+def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64], bundle: int = 1) -> Lists:
     """`offsets` (channels, kh, kw): where each input of the first output position is."""
     filters, depth = weight.shape[:2]
-    f, c, y, x = np.nonzero(weight)
-    channel = f // max(filters // groups, 1) * depth + c
-    entries = np.empty(len(f), ENTRY)
-    entries["offset"] = offsets[channel, y, x]
-    entries["value"] = weight[f, c, y, x]
-    starts = np.zeros(filters + 1, np.int32)
-    np.cumsum(np.bincount(f, minlength=filters), out=starts[1:])
-    return Lists(starts, entries, channel)
+    bundles = _in_bundles(weight, bundle)
+    number, c, y, x = np.nonzero(_read_by(bundles))
+    channel = number * bundle // max(filters // groups, 1) * depth + c
+    starts = np.zeros(len(bundles) + 1, np.int32)
+    np.cumsum(np.bincount(number, minlength=len(bundles)), out=starts[1:])
+    values = np.ascontiguousarray(bundles[number, :, c, y, x], np.float32)
+    return Lists(starts, offsets[channel, y, x].astype(np.int32), values, channel)
+
+
+def fullness(weight: Array, bundle: int) -> float:
+    """The fraction of kept weights in lists of bundles."""
+    held = bundle * np.count_nonzero(_read_by(_in_bundles(weight, bundle)))
+    return float(np.count_nonzero(weight) / max(1, held))
+
+
+def _in_bundles(weight: Array, bundle: int) -> Array:
+    """The weights as (bundles, filters of one, channels, kh, kw); the last may get zeros."""
+    if missing := -len(weight) % bundle:
+        weight = np.concatenate([weight, np.zeros((missing, *weight.shape[1:]), np.float32)])
+    return weight.reshape(len(weight) // bundle, bundle, *weight.shape[1:])
+
+
+def _read_by(bundles: Array) -> NDArray[np.bool_]:
+    """Whether any filter of a bundle reads an input."""
+    return np.logical_or.reduce(bundles != 0, axis=1)
 
 
 @dataclass(frozen=True)
@@ -91,7 +121,7 @@ def patches_across(height: int, width: int, most: int, bands: int) -> list[Patch
     that needs the fewest broadcasts."""
     patches = []
     for begin, end in pairwise([height * band // bands for band in range(bands + 1)]):
-        cuts = (_blocks(end - begin, width, rows, most) for rows in (4, 2, 1))
+        cuts = (_blocks(end - begin, width, rows, most) for rows in (4, 2, 1) if rows <= most)
         patches += [replace(patch, y=patch.y + begin) for patch in min(cuts, key=len)]
     return patches
 

@@ -8,19 +8,40 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prunus_runtime.native.interface import NOWHERE, ConvParameters, Kernel, Place, Tile
 from prunus_runtime.operation import Array
 from prunus_runtime.plan.builder import Builder, Step
-from prunus_runtime.plan.lists import Lists, cut, patches_across, plane_mask
+from prunus_runtime.plan.lists import (
+    Lists,
+    cut,
+    fullness,
+    make_lists,
+    patches_across,
+    plane_mask,
+)
 
 CACHE = 32 * 1024
 """Bytes of the fastest cache that a tile's inputs may take."""
 WORTH, WORTH_ACROSS = 12, 32
 """Weights of a filter that are worth going over its output once more: with vectors along a plane,
 and with vectors across images, where the output is larger."""
+FULL, FULL_ACROSS = 0.5, 0.65
+"""The fraction of kept weights from which on a bundle's list is faster than those of its filters,
+as `benchmarks/crossover.py` measures it: with vectors along a plane, and across images."""
 TILE = 6
 """Vectors of a plane that are worth going over all weights once more, in another thread."""
+
+
+def fastest_lists(
+    builder: Builder, weight: Array, groups: int, offsets: NDArray[np.int64]
+) -> Lists:
+    """Lists of bundles, unless these hold too many zeros. Filters of a bundle are of one group."""
+    possible = groups == 1 or len(weight) // groups % builder.bundle == 0
+    full = FULL if builder.along else FULL_ACROSS
+    bundled = possible and fullness(weight, builder.bundle) > full
+    return make_lists(weight, groups, offsets, builder.bundle if bundled else 1)
 
 
 @dataclass(frozen=True)
@@ -44,9 +65,17 @@ class _Tiled:
         assert self.a.offset + lists.reach[0] >= 0
         builder.arena = max(builder.arena, self.a.offset + lists.reach[1] + self.behind)
         tiles, planes = len(self.tiles), len(self.floats) > 1
+        parameters = self.parameters._replace(
+            bundle=lists.bundle, tiles=tiles, blocks=len(blocks) - 1, has_planes=planes
+        )
+        if lists.bundle > 1:
+            parameters = parameters._replace(
+                offsets=builder.add("ints", lists.offsets),
+                weights=builder.add("floats", lists.values.reshape(-1)),
+            )
         builder.emit(
             Kernel.CONV,
-            self.parameters._replace(tiles=tiles, blocks=len(blocks) - 1, has_planes=planes),
+            parameters,
             a=self.a,
             b=self.b,
             out=self.out,
@@ -54,7 +83,7 @@ class _Tiled:
             parts=self.parts,
             ints=(lists.starts, blocks, np.array(self.tiles, np.int32).reshape(-1)),
             floats=self.floats,
-            entries=(lists.entries,),
+            entries=(lists.entries,) if lists.bundle == 1 else (),
             bounds=self.bounds,
         )
 
@@ -64,11 +93,12 @@ def emit_across(
 ) -> None:
     """Each vector is one position of all images."""
     b, out = _residual_of(builder, step), builder.places[step.output]
-    floats = [_bias_of(step, lists)]
+    floats = [_bias_of(step)]
     if "plane" in step.operation.tensors:
         floats.append(step.operation.tensors["plane"].reshape(-1))
     parts, bands = _shared(builder, lists, out.height * out.width)
-    patches = patches_across(out.height, out.width, builder.most, min(bands, out.height))
+    most = builder.most // lists.bundle
+    patches = patches_across(out.height, out.width, most, min(bands, out.height))
     tiles = [
         Tile(
             rows=patch.rows,
@@ -96,14 +126,14 @@ def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
     vectors = -(-out.height * out.pitch // builder.vector)
     length = vectors * builder.vector
     mask = plane_mask(out, builder.lanes, length)
-    floats = [_bias_of(step, lists)]
+    floats = [_bias_of(step)]
     if "plane" in step.operation.tensors:
         flat = np.zeros((out.channels, length), np.float32)
         plane = step.operation.tensors["plane"].reshape(out.channels, -1)
         flat[:, mask != 0] = np.repeat(plane, builder.lanes, axis=1)
         floats.append(flat.reshape(-1))
     parts, bands = _shared(builder, lists, vectors)
-    edges = cut(vectors, builder.most, bands)
+    edges = cut(vectors, builder.most // lists.bundle, bands)
     tiles = [Tile(1, end - begin, *[begin * builder.vector] * 4) for begin, end in pairwise(edges)]
     mask_at = -1 if mask.all() else builder.add("ints", mask)
     parameters = ConvParameters(column=builder.vector, mask=mask_at, plane=length)
@@ -117,10 +147,10 @@ def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
 def emit_single(builder: Builder, step: Step, a: Place, lists: Lists, is_matrix: bool) -> None:
     """One output position of one image: sums of products, without vectors of positions. A matrix
     has all weights, not just those that are kept."""
-    bias, weight = _bias_of(step, lists), step.operation.tensors["weight"]
+    bias, weight = _bias_of(step), step.operation.tensors["weight"]
     if "plane" in step.operation.tensors:
         bias = bias + step.operation.tensors["plane"].reshape(-1)
-    parts = builder.parts(weight.size // builder.vector if is_matrix else len(lists.entries))
+    parts = builder.parts(weight.size // builder.vector if is_matrix else len(lists.offsets))
     blocks = lists.blocks(parts)
     builder.emit(
         Kernel.MATRIX if is_matrix else Kernel.LINEAR,
@@ -138,7 +168,7 @@ def emit_single(builder: Builder, step: Step, a: Place, lists: Lists, is_matrix:
 
 def _emit_in_passes(builder: Builder, whole: _Tiled, lists: Lists, passes: int) -> None:
     """Each pass adds what some of the input channels contribute; the last one also clamps."""
-    tiled, nothing = whole, np.zeros(lists.filters, np.float32)
+    tiled, nothing = whole, np.zeros(whole.out.channels, np.float32)
     for number, part in enumerate(lists.split(passes), 1):
         bounds = whole.bounds if number == passes else (-math.inf, math.inf)
         replace(tiled, bounds=bounds).emit(builder, part)
@@ -154,7 +184,7 @@ def _passes(step: Step, lists: Lists, seen: int, worth: int) -> int:
     if step.operation.attributes.get("groups", 1) > 1:
         return 1
     footprint = len(np.unique(lists.channels)) * seen * 4
-    return max(1, min(-(-footprint // CACHE), len(lists.entries) // max(1, lists.filters) // worth))
+    return max(1, min(-(-footprint // CACHE), len(lists.offsets) // max(1, len(lists)) // worth))
 
 
 def _seen(step: Step, rows: int, columns: int) -> int:
@@ -171,7 +201,7 @@ def _seen(step: Step, rows: int, columns: int) -> int:
 def _shared(builder: Builder, lists: Lists, vectors: int) -> tuple[int, int]:
     """How many threads share a layer, and how many of them share its plane of so many vectors: all,
     or one if sharing the filters is better."""
-    parts = builder.parts((len(lists.entries) + 2 * lists.filters) * (vectors + 2))
+    parts = builder.parts((lists.values.size + 2 * len(lists) * lists.bundle) * (vectors + 2))
     return parts, parts if vectors >= TILE * parts else 1
 
 
@@ -180,7 +210,8 @@ def _residual_of(builder: Builder, step: Step) -> Place:
     return NOWHERE if step.residual is None else builder.places[step.residual]
 
 
-def _bias_of(step: Step, lists: Lists) -> Array:
+def _bias_of(step: Step) -> Array:
     """One number for each filter."""
-    bias = step.operation.tensors.get("bias", np.zeros(lists.filters, np.float32))
+    tensors = step.operation.tensors
+    bias = tensors.get("bias", np.zeros(len(tensors["weight"]), np.float32))
     return np.ascontiguousarray(bias, np.float32)

@@ -42,6 +42,8 @@ class Statistics:
     """Soft density, hard density and gates in transition: in all, and per layer."""
 
     layers: tuple[LayerStatistics, ...]
+    parameters: int
+    """Of the whole network, those without gates too."""
 
     @property
     def weights(self) -> int:
@@ -57,6 +59,12 @@ class Statistics:
     def hard_density(self) -> float:
         """Fraction of weights that the binary mask `H(s)` keeps: the density that counts."""
         return self.kept / self.weights if self.weights else 0.0
+
+    @property
+    def network_density(self) -> float:
+        """The same of all parameters of the network."""
+        removed = self.weights - self.kept
+        return 1 - removed / self.parameters if self.parameters else 0.0
 
     @property
     def soft_density(self) -> float:
@@ -82,7 +90,9 @@ class Statistics:
         summary = {
             "weights": self.weights,
             "kept": self.kept,
+            "parameters": self.parameters,
             "hard_density": self.hard_density,
+            "network_density": self.network_density,
             "soft_density": self.soft_density,
             "in_transition": self.in_transition,
             "in_transition_per_kept": self.in_transition_per_kept,
@@ -107,12 +117,15 @@ class Statistics:
         rows = [row(n.name, "x".join(map(str, n.shape)), n) for n in self.layers]
         header = ["parameter", "shape", "kept", "weights", "hard", "soft"]
         header += ["in transition", "per kept"]
-        return text_table(header, [*rows, row("total", "", self)])
+        left = self.parameters - self.weights + self.kept
+        network = ["network", "", f"{left:,}", f"{self.parameters:,}"]
+        network += [percent(self.network_density), "", "", ""]
+        return text_table(header, [*rows, row("total", "", self), network])
 
 
-def statistics(gates: Mapping[str, Gate]) -> Statistics:
-    """Measure gates by parameter name."""
-    return Statistics(tuple(_measure(name, gate) for name, gate in gates.items()))
+def statistics(gates: Mapping[str, Gate], parameters: int) -> Statistics:
+    """Measure gates by parameter name, in a network of so many `parameters`."""
+    return Statistics(tuple(_measure(name, gate) for name, gate in gates.items()), parameters)
 
 
 @torch.no_grad()
