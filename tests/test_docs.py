@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import re
 import shlex
 import unicodedata
@@ -10,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import prunus
 from prunus.cli import app
+from prunus.cli.trust import trusted_in
+from prunus.sweeps import Experiment, make_plan
+from prunus.sweeps.experiment import experiment_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,6 +27,8 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`\n]*)$")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
 HTML_LINK = re.compile(r"""<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=["']([^"']+)["']""")
 HTML_ANCHOR = re.compile(r"""\b(?:id|name)=["']([^"']+)["']""")
+COMMAND = ("$ ", "prunus ", "python ")
+"""How a block begins that is typed rather than printed."""
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
@@ -84,16 +91,21 @@ def broken_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
+    """And prints what the page shows after it."""
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
+    printed = None
     for line, info, content in blocks(page):
         words = re.findall(r"[\w-]+", info)  # `python notest`, or MkDocs' `{.python .notest}`
-        if words != ["python"]:
-            continue
-        # Padded, so that a traceback names the line of the page.
-        source = "\n" * (line - 1) + content
-        exec(compile(source, str(page), "exec"), namespace)
+        if words == ["text"] and printed is not None and not content.startswith(COMMAND):
+            assert content in printed, f"{page}:{line}"
+        printed = None
+        if words == ["python"]:
+            # Padded, so that a traceback names the line of the page.
+            source = "\n" * (line - 1) + content
+            exec(compile(source, str(page), "exec"), namespace)
+            printed = capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
@@ -128,7 +140,7 @@ COMMANDS = [
     for _, info, content in blocks(page)
     if info == "text"
     for command, output in SHOWN.findall(content)
-    # What others need: a ticket found by a search, a terminal, minutes of work.
+    # What others need: a ticket found by a search, a terminal, a long text.
     if not command.startswith(("inspect", "retrain runs", "sweep sent.yaml", "prune --task text"))
 ]
 
@@ -154,6 +166,45 @@ def test_commands_do_what_is_shown(command, output, cli, monkeypatch):
         assert output.splitlines() == errors.splitlines() != []
 
 
+def test_the_question_of_a_terminal_is_as_shown(tmp_path, monkeypatch, capsys):
+    page = ROOT / "docs" / "security.md"
+    [shown] = [c for _, _, c in blocks(page) if c.startswith("$ prunus sweep sent.yaml")]
+    monkeypatch.chdir(tmp_path)
+    terminal = type("Terminal", (io.StringIO,), {"isatty": lambda _: True})
+    monkeypatch.setattr("sys.stdin", terminal("n\n"))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    content = {"name": "a", "tasks": "their_tasks:task", "settings": {"data_root": "/srv/data"}}
+    with pytest.raises(prunus.SettingError):
+        trusted_in(Path("sent.yaml"), content)
+    assert shown.splitlines()[1:] == capsys.readouterr().err.rstrip().splitlines()
+
+
+def test_output_is_made_by_a_command_or_checked():
+    """Whatever is shown with its command is made by tools/outputs.py, or run by a test here."""
+    made = re.compile(r"<!-- results: output-[\w-]+ -->\n.*?<!-- end -->", re.DOTALL)
+    for page in PAGES:
+        text = made.sub("", page.read_text())
+        if page.name != "security.md":
+            assert not re.search(r"^ *\$ prunus .*\n(?! *```| +)", text, re.MULTILINE), page
+
+
+def test_experiments_in_the_pages_are_experiments():
+    found = {}
+    for name in ("sweeps", "report"):
+        for _, info, content in blocks(ROOT / "docs" / f"{name}.md"):
+            if info == "yaml" and content.startswith("name: "):
+                experiment = Experiment.parse(yaml.safe_load(content))
+                found[experiment.name] = len(make_plan(experiment, Path("runs")))
+    assert found == {"curve": 8, "digits": 56}
+    assert "56 runs" in (ROOT / "docs" / "report.md").read_text()
+
+
+def test_all_experiments_of_ours_are_listed():
+    text = (ROOT / "docs" / "sweeps.md").read_text()
+    named = [n for n in experiment_names() if not n.startswith(("table", "figure"))]
+    assert named and [name for name in named if f"`{name}`" not in text] == []
+
+
 def test_the_next_steps_that_are_shown_can_be_typed():
     pages = (ROOT / "docs" / "running.md", ROOT / "docs" / "tickets.md")
     shown = [content for page in pages for _, info, content in blocks(page) if info == "text"]
@@ -166,10 +217,11 @@ def test_the_next_steps_that_are_shown_can_be_typed():
 
 def test_the_inspected_ticket_is_as_shown(cli):
     """But for what another processor, or another version, may change: metrics, counts, hashes."""
-    shown = [content for _, _, content in blocks(ROOT / "docs" / "tickets.md")]
-    at = next(n for n, content in enumerate(shown) if content.startswith("prunus search"))
-    for line in shown[at].splitlines():
-        status, output, errors = cli(*shlex.split(line)[1:])
+    shown = [c for _, _, c in blocks(ROOT / "docs" / "tickets.md") if c.startswith("$ prunus ")]
+    assert [content.split()[2] for content in shown] == ["search", "inspect"]
+    for content in shown:
+        command, _, expected = content.partition("\n")
+        status, output, errors = cli(*shlex.split(command)[2:])
         assert status == 0, errors
 
     def stable(text):
@@ -177,7 +229,7 @@ def test_the_inspected_ticket_is_as_shown(cli):
         exact = [words for words in lines if words[:1] in (["settings"], ["task"], ["rewind"])]
         return exact, [words[:1] for words in lines]
 
-    assert stable(output) == stable(shown[at + 1])
+    assert stable(output) == stable(expected)
 
 
 def test_every_public_name_has_a_docstring():

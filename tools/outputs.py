@@ -43,8 +43,7 @@ PAGES: dict[str, dict[str, str]] = {
         "missing": "train --task cifar10/resnet20",
     },
     "running-text": {
-        "text-dense": "train --task text/gpt-char",
-        "text": "prune --task text/gpt-char --target-density 0.1",
+        "text": "prune --task text/gpt-char --target-density 0.1 --set data.train_images=2000",
     },
     "tickets": {
         "short": f"search {DIGITS} --mask-init -0.05 --rounds 1 --epochs 3",

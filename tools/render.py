@@ -18,6 +18,7 @@ from typing import Any
 import cs_tables
 import integrations_tables as integrations
 import methods_tables as methods
+import outputs
 
 from prunus.files import write_atomically
 from prunus.report.charts import metric_against_density, series_order
@@ -291,6 +292,16 @@ def by_method(name: str) -> str:
     return markdown(table.header, table.rows)
 
 
+def output(name: str) -> Callable[[], str]:
+    """A command and what it printed."""
+
+    def block() -> str:
+        shown = read("outputs")[name]
+        return f"```text\n$ prunus {shown['command']}\n{shown['output']}\n```"
+
+    return block
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "demo-finding": demo_finding,
@@ -328,6 +339,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pretrained": lambda: markdown(*integrations.pretrained(read("pretrained"))),
     "table1-cpu": lambda: reproduced("table1-cpu"),
     "table2-cpu": lambda: reproduced("table2-cpu"),
+    **{f"output-{name}": output(name) for page in outputs.PAGES.values() for name in page},
 }
 
 

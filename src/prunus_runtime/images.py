@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,9 @@ ORDERS = {"RGB": 3, "BGR": 3, "grey": 1}
 """Ways to order channels, and how many there are."""
 MAX_PIXELS = 2**26
 """Of an image in a file, and of what it becomes before its middle is cut out."""
+LARGE = 2**22
+"""Pixels, above which images are decoded one at a time."""
+_ONE_LARGE = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,13 @@ class Images:
             with PIL.Image.open(file, formats=("JPEG", "PNG")) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise InputError(f"it has {image.width}x{image.height} pixels, too many")
-                view = middle(
-                    image.convert("L" if self.order == "grey" else "RGB"),
-                    *(input_shape[1], input_shape[2], self.short_side),
-                )
+                # A few kilobytes can hold half a gigabyte of pixels, and a server many threads.
+                is_large = image.width * image.height > LARGE
+                with _ONE_LARGE if is_large else nullcontext():
+                    view = middle(
+                        image.convert("L" if self.order == "grey" else "RGB"),
+                        *(input_shape[1], input_shape[2], self.short_side),
+                    )
         except FileNotFoundError:
             raise InputError(f"{what} does not exist") from None
         except Exception as error:  # decoders of damaged files raise anything

@@ -286,3 +286,9 @@ def test_networks_as_functions(settle, tmp_path, monkeypatch, trust):
     trust("digits/my_networks:linear")
     _, task = settle("train", task="digits/my_networks:linear")
     assert task.build()[1].in_features == 64
+
+
+@pytest.mark.parametrize("engine", [{"devices": 100_000}, {"workers": 100_000}])
+def test_a_file_starts_no_thousands_of_processes(engine):
+    with pytest.raises(SettingError, match=r"engine.*=100000.*less than or equal to"):
+        resolve("train", {"task": "digits/mlp", "engine": engine})

@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import numpy as np
 import pytest
 
 import prunus_runtime
-from prunus_runtime import Deployed, InputError, arrays
+from prunus_runtime import Deployed, InputError, arrays, images
 from prunus_runtime.__main__ import main
 from prunus_runtime.serve import Server
 from support.graphs import Builder
@@ -181,6 +183,32 @@ def test_bad_npy_headers(header: str, version: int) -> None:
     size = len(text).to_bytes(2 if version == 1 else 4, "little")
     with pytest.raises(InputError):
         network()(arrays.from_npy(b"\x93NUMPY" + bytes([version, 0]) + size + text))
+
+
+def test_large_images_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.new("RGB", (300, 300)).save(content, "png")
+    reader = images.Images(mean=(0.5,) * 3, std=(0.5,) * 3, short_side=8)
+    at_work, most = 0, []
+
+    def slowly(_: object, height: int, width: int, *__: int) -> np.ndarray:
+        nonlocal at_work
+        at_work += 1
+        time.sleep(0.05)
+        most.append(at_work)
+        at_work -= 1
+        return np.zeros((height, width, 3), np.uint8)
+
+    monkeypatch.setattr(images, "middle", slowly)
+    for large, expected in ((2**30, 4), (300 * 300 - 1, 1)):
+        monkeypatch.setattr(images, "LARGE", large)
+        most.clear()
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda _: reader.read(content.getvalue(), (3, 8, 8)), range(4)))
+        assert max(most) <= expected and (expected == 1 or max(most) > 1)
 
 
 def test_a_port_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,8 @@ class BusyError(PrunusError, RuntimeError):
 class FolderGoneError(PrunusError, RuntimeError):
     """The folder of a run was moved or deleted while it was written to."""
 
+    status = 1
+
 
 class FolderLock:
     """Held until released or until the process ends, however it ends."""

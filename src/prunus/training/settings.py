@@ -13,10 +13,11 @@ class EngineSettings(Schema):
     """Devices, precision and the mechanics of a training step."""
 
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], NO_EFFECT] = "auto"
-    devices: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], NO_EFFECT] = 1
-    """Processes on each machine; more than one train together by DDP."""
+    devices: Annotated[Annotated[int, Field(ge=1, le=64)] | Literal["auto"], NO_EFFECT] = 1
+    """Processes on each machine; more than one train together by DDP. Bounded, as `workers` are:
+    a file of settings may come from others, and not start thousands."""
     nodes: Annotated[int, NO_EFFECT] = Field(default=1, ge=1)
-    workers: Annotated[int, NO_EFFECT] = Field(default=0, ge=0)
+    workers: Annotated[int, NO_EFFECT] = Field(default=0, ge=0, le=256)
     """Processes that decode image files, for each device."""
     compile: Annotated[bool, NO_EFFECT] = False
     """`torch.compile` the model: it takes a minute at first and is then up to 1.8 times as fast."""
