@@ -326,6 +326,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-dense": lambda: methods.dense(read("methods-cpu")),
     "budget-designs": compared(methods.designs),
     "pretrained": lambda: markdown(*integrations.pretrained(read("pretrained"))),
+    "gpt": lambda: markdown(*integrations.gpt(read("gpt"))),
+    "gpt-lead": lambda: markdown(*integrations.gpt_lead(read("gpt"))),
+    "gpt-tuning": lambda: markdown(*integrations.gpt_tuning(read("gpt"))),
     "table1-cpu": lambda: reproduced("table1-cpu"),
     "table2-cpu": lambda: reproduced("table2-cpu"),
 }
