@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -32,6 +33,7 @@ from prunus_runtime.native import ISAS, lanes
 from prunus_runtime.ops.layers import PIXELWISE
 
 DENSITIES = (0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
+DENSITIES_SINGLE = (0.05, 0.1, 0.15, 0.2, 0.35, 1.0)
 TURNS, SECONDS = 5, 0.01
 """Turns of each way, and seconds of a turn."""
 
@@ -73,12 +75,15 @@ LAYERS = (
     Layer(256, 1024, (1, 64)),
     Layer(512, 512, ()),
 )
-WAYS = {
-    "along": "prunus_runtime.plan.tiled.FULL",
-    "across": "prunus_runtime.plan.tiled.FULL_ACROSS",
-    "single": "prunus_runtime.ops.layers.MATRIX",
-}
-"""The constant that decides in each way to compute a layer."""
+
+
+def forced(way: str, always: bool) -> AbstractContextManager[object]:
+    """Plans with bundles, or the whole matrix, always or never."""
+    full = -1 if always else 2
+    if way == "single":
+        return patch("prunus_runtime.ops.layers.MATRIX", full)
+    constant = "FULL" if way == "along" else "FULL_ACROSS"
+    return patch(f"prunus_runtime.plan.tiled.{constant}", dict.fromkeys(ISAS, full))
 
 
 def ratio(layer: Layer, way: str, batch: int, isa: str, density: float) -> float:
@@ -87,7 +92,7 @@ def ratio(layer: Layer, way: str, batch: int, isa: str, density: float) -> float
     x = np.random.default_rng(1).standard_normal((batch, *graph.input_shape)).astype(np.float32)
     runs: dict[bool, Callable[[], object]] = {}
     for always in (False, True):
-        with patch(WAYS[way], -1 if always else 2):
+        with forced(way, always):
             executor = Executor(graph, 1, isa)
             executor(x)
         runs[always] = lambda executor=executor: executor(x)
@@ -102,13 +107,13 @@ def ratio(layer: Layer, way: str, batch: int, isa: str, density: float) -> float
     return best[False] / best[True]
 
 
-def crossover(ratios: Sequence[float]) -> float:
+def crossover(densities: Sequence[float], ratios: Sequence[float]) -> float:
     """The density from which on the ratio is above 1: the last one where it passes."""
-    points = list(zip(DENSITIES, ratios, strict=True))
+    points = list(zip(densities, ratios, strict=True))
     for (low, before), (high, after) in reversed(list(pairwise(points))):
         if before < 1 <= after:
             return low + (high - low) * (1 - before) / (after - before)
-    return DENSITIES[0] if ratios[0] >= 1 else 1.0
+    return densities[0] if ratios[0] >= 1 else 1.0
 
 
 def measure(isa: str) -> list[dict]:
@@ -118,9 +123,11 @@ def measure(isa: str) -> list[dict]:
         positions = int(np.prod(layer.size))
         batches = {"across": lanes(isa), "along" if positions > 1 else "single": 1}
         for way, batch in batches.items():
-            ratios = [ratio(layer, way, batch, isa, density) for density in DENSITIES]
+            densities = DENSITIES_SINGLE if way == "single" else DENSITIES
+            ratios = [ratio(layer, way, batch, isa, density) for density in densities]
             row = {"isa": isa, "layer": str(layer), "way": way, "batch": batch}
-            rows.append({**row, "ratios": ratios, "crossover": crossover(ratios)})
+            found = {"densities": densities, "ratios": ratios}
+            rows.append({**row, **found, "crossover": crossover(densities, ratios)})
             print(f"{isa}, {layer}, {way}: {rows[-1]['crossover']:.2f}", flush=True)
     return rows
 
@@ -144,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = [row for isa in options.isas for row in measure(isa)]
     print(table(rows))
     if options.out:
-        result = {"densities": DENSITIES, "load": os.getloadavg()[0], "rows": rows}
+        result = {"load": os.getloadavg()[0], "rows": rows}
         write_atomically(options.out, json.dumps(result, indent=1) + "\n")
 
 

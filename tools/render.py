@@ -355,8 +355,12 @@ def main() -> None:
         for name in PICTURES:
             comparison = compared_in(name)
             chart = metric_against_density(comparison, series_order([comparison]))
-            # A white ground, because readers of the README may have a dark one.
-            chart.configure(background="white").save(str(ROOT / f"docs/images/{name}.svg"))
+            # A white ground, because readers of the README may have a dark one; and room on the
+            # right, because their fonts may be wider than those that the labels are measured with.
+            chart = chart.configure(
+                background="white", padding={"left": 5, "top": 5, "right": 60, "bottom": 5}
+            )
+            chart.save(str(ROOT / f"docs/images/{name}.svg"))
     print("out of date:" if check else "changed:", ", ".join(stale) or "none")
     sys.exit(check and bool(stale))
 

@@ -27,7 +27,7 @@ class Picked(nn.Module):
         return getattr(self.model(input_ids=tokens), self.name)
 
 
-def bert(output: str) -> nn.Module:
+def bert(output: str, attention: str = "sdpa") -> nn.Module:
     config = transformers.BertConfig(
         vocab_size=50,
         hidden_size=24,
@@ -35,11 +35,12 @@ def bert(output: str) -> nn.Module:
         num_attention_heads=4,
         intermediate_size=40,
         max_position_embeddings=30,
+        attn_implementation=attention,
     )
     return Picked(transformers.BertModel(config), output)
 
 
-def gpt2() -> nn.Module:
+def gpt2(attention: str = "sdpa") -> nn.Module:
     config = transformers.GPT2Config(
         vocab_size=50,
         n_embd=24,
@@ -49,14 +50,21 @@ def gpt2() -> nn.Module:
         use_cache=False,
         bos_token_id=0,
         eos_token_id=0,
+        attn_implementation=attention,
     )
     return Picked(transformers.GPT2LMHeadModel(config), "logits")
 
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: bert("last_hidden_state"), lambda: bert("pooler_output"), gpt2],
-    ids=["bert", "bert pooled", "gpt2"],
+    [
+        lambda: bert("last_hidden_state"),
+        lambda: bert("pooler_output"),
+        lambda: bert("last_hidden_state", "eager"),
+        gpt2,
+        lambda: gpt2("eager"),
+    ],
+    ids=["bert", "bert pooled", "bert eager", "gpt2", "gpt2 eager"],
 )
 @torch.no_grad()
 def test_they_run_natively_at_any_length(make, tmp_path) -> None:

@@ -75,6 +75,13 @@ def step_with(cts, gradient):
     return cts.gates["weight"].score[0].tolist()
 
 
+def test_the_scores_slow_down_at_the_end_of_the_search():
+    """Adam moves by its rate if all gradients are the same; few are kept, so that lambda is 0."""
+    cts = on_scores([-3.0, -3.0], score_lr=0.1)
+    found = [step_with(cts, [1.0, -1.0])[0] for _ in range(4)]
+    assert found == pytest.approx([-3.1, -3.2, -3.3, -3.31], abs=1e-5)
+
+
 def test_scores_start_at_the_density():
     assert search(target_density=0.2).gates["fc.weight"].score.sigmoid().unique().item() == (
         pytest.approx(0.2)

@@ -6,13 +6,14 @@ import operator
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from types import UnionType
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from prunus.deployment.axes import Axes, Size, standard
-from prunus.deployment.operators import OPERATORS, Unsupported, Value
+from prunus.deployment.operators import ON_SCORES, OPERATORS, Scores, Unsupported, Value
 from prunus.deployment.operators.views import settled
 from prunus.deployment.quiet import quiet
 from prunus.errors import DeployError
@@ -101,8 +102,8 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
 class Walk:
     """Translates the nodes of an exported program to operations.
 
-    Every node is a tensor that does not depend on the input, or the name of a value that does, or a
-    list of these.
+    Every node is a tensor that does not depend on the input, or the name of a value that does, or
+    the scores of an attention, or a list of these.
     """
 
     def __init__(self, program: torch.export.ExportedProgram, input_shape: Shape) -> None:
@@ -130,6 +131,8 @@ class Walk:
             elif node.op == "output":
                 (result,) = (value for value in node.args[0])
                 output = self.known[result]
+        if isinstance(output, Scores):
+            raise DeployError("the model's output is the scores of an attention")
         if not isinstance(output, Value):
             raise DeployError("the model's output does not depend on its input")
         try:
@@ -176,14 +179,14 @@ class Walk:
         if not isinstance(node.target, torch._ops.OpOverload):
             return None
         arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
-        if not _reads_a_value(arguments):
+        if not _has(arguments, Value | Scores):
             args, kwargs = fx.node.map_arg(
                 (node.args, node.kwargs), lambda argument: self.known[argument]
             )
             with torch.no_grad():
                 return node.target(*args, **kwargs)
         name = node.target._schema.name.removeprefix("aten::")
-        translate = OPERATORS.get(name)
+        translate = (ON_SCORES if _has(arguments, Scores) else OPERATORS).get(name)
         if translate is None:
             raise self.unsupported(f"the operation {name} is not known")
         try:
@@ -307,12 +310,13 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     return result
 
 
-def _reads_a_value(arguments: Any) -> bool:
+def _has(arguments: Any, kind: type | UnionType) -> bool:
+    """Whether anything of a kind is among them."""
     if isinstance(arguments, Mapping):
-        return _reads_a_value(list(arguments.values()))
+        return _has(list(arguments.values()), kind)
     if isinstance(arguments, list | tuple):
-        return any(_reads_a_value(argument) for argument in arguments)
-    return isinstance(arguments, Value)
+        return any(_has(argument, kind) for argument in arguments)
+    return isinstance(arguments, kind)
 
 
 def _array(tensor: Tensor) -> Array:

@@ -26,6 +26,8 @@ _SLACK = 1.1
 """GradBalance lets the expected density exceed the target by this factor."""
 _SMOOTHING = 0.01
 """The weight of the newest value in GradBalance's moving average."""
+_SLOW, _DROP = 0.8, 0.1
+"""From this fraction of the search on, the scores' rate is multiplied by this factor."""
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 """Adam's, for the scores."""
 
@@ -38,7 +40,7 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
     drawn with the probability `sigmoid(s)` of keeping it, relaxed to a concrete variable. The
     objective is `KL(sparse || dense)` between the outputs with this mask and without
     (`objective="kl"`), or the loss itself. Scores start at `logit(target_density)` and are moved by
-    Adam with `score_lr`, along
+    Adam with `score_lr`, a tenth of it in the last fifth of the search, along
 
         dL/ds + lambda * d/ds sum sigmoid(s).
 
@@ -164,12 +166,14 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
             self._strength = balanced
         self._strength += _SMOOTHING * (balanced - self._strength)
         n = self.t - self.first_step
+        is_late = n > _SLOW * (self.last_step - self.first_step)
+        rate = self.score_lr * (_DROP if is_late else 1.0)
         for gate, task, size in zip(gates, of_task, of_size, strict=True):
             g = task.add_(size, alpha=self._strength)
             gate.first_moment.lerp_(g, 1 - _BETA1)
             gate.second_moment.mul_(_BETA2).addcmul_(g, g, value=1 - _BETA2)
             root = (gate.second_moment / (1 - _BETA2**n)).sqrt_().add_(_EPSILON)
-            gate.score.addcdiv_(gate.first_moment, root, value=-self.score_lr / (1 - _BETA1**n))
+            gate.score.addcdiv_(gate.first_moment, root, value=-rate / (1 - _BETA1**n))
 
     @torch.no_grad()
     def _restore(self) -> None:

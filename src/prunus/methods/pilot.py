@@ -34,9 +34,8 @@ class PILoT(EndsAtDensity[ScalingGate], Penalised[ScalingGate]):
     1 % of `||m * w||_1` is in the weights that a cut to `target_density` would remove. That cut, by
     `|m * w|` in the whole network, comes when the round commits.
 
-    The paper has no target density and no published code. It goes by epochs, by a bound on
-    `||m * w||_1` in place of the 1 %, and lets `alpha` rise only after an epoch in which training
-    accuracy rose, which a method does not see here.
+    The paper goes by epochs, by a bound on `||m * w||_1` in place of the 1 %, and lets `alpha` rise
+    only after an epoch in which training accuracy rose, which a method does not see here.
     """
 
     name = "pilot"

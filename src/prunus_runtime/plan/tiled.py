@@ -27,9 +27,10 @@ CACHE = 32 * 1024
 WORTH, WORTH_ACROSS = 12, 32
 """Weights of a filter that are worth going over its output once more: with vectors along a plane,
 and with vectors across images, where the output is larger."""
-FULL, FULL_ACROSS = 0.5, 0.65
+FULL = {"avx512": 0.5, "avx2": 0.7, "portable": 1.0}
+FULL_ACROSS = {"avx512": 0.65, "avx2": 0.8, "portable": 1.0}
 """The fraction of kept weights from which on a bundle's list is faster than those of its filters,
-as `benchmarks/crossover.py` measures it: with vectors along a plane, and across images."""
+with vectors along a plane and across images: what `benchmarks/crossover.py` measured."""
 TILE = 6
 """Vectors of a plane that are worth going over all weights once more, in another thread."""
 
@@ -39,7 +40,7 @@ def fastest_lists(
 ) -> Lists:
     """Lists of bundles, unless these hold too many zeros. Filters of a bundle are of one group."""
     possible = groups == 1 or len(weight) // groups % builder.bundle == 0
-    full = FULL if builder.along else FULL_ACROSS
+    full = (FULL if builder.along else FULL_ACROSS)[builder.isa]
     bundled = possible and fullness(weight, builder.bundle) > full
     return make_lists(weight, groups, offsets, builder.bundle if bundled else 1)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from prunus.deployment.operators import (  # noqa: F401 (fill the tables)
+    attention,
     elements,
     layers,
     sequences,
@@ -22,10 +23,27 @@ from prunus.deployment.operators import (  # noqa: F401 (fill the tables)
     views,
 )
 from prunus.deployment.operators.layers import avg_pool_tensors
-from prunus.deployment.operators.walk import COMPUTE, OPERATORS, Tensors, Unsupported, Value
+from prunus.deployment.operators.walk import (
+    COMPUTE,
+    ON_SCORES,
+    OPERATORS,
+    Scores,
+    Tensors,
+    Unsupported,
+    Value,
+)
 from prunus_runtime.graph import Operation
 
-__all__ = ["OPERATORS", "Unsupported", "Value", "compute", "evaluate", "tensors_of"]
+__all__ = [
+    "ON_SCORES",
+    "OPERATORS",
+    "Scores",
+    "Unsupported",
+    "Value",
+    "compute",
+    "evaluate",
+    "tensors_of",
+]
 
 
 def compute(operation: Operation, inputs: Sequence[Any], tensors: Tensors) -> Any:

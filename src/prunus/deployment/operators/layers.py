@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from prunus.deployment.axes import whole
+from prunus.deployment.operators.attention import scores_of
 from prunus.deployment.operators.sequences import product
 from prunus.deployment.operators.views import as_sequence, without_axis
 from prunus.deployment.operators.walk import (
@@ -18,6 +19,7 @@ from prunus.deployment.operators.walk import (
     OPERATORS,
     Arguments,
     Attributes,
+    Scores,
     Tensors,
     Unsupported,
     Value,
@@ -74,8 +76,10 @@ def _addmm(walk: Walk, a: Arguments) -> Value:
 
 
 @register(OPERATORS, "mm", "matmul")
-def _mm(walk: Walk, a: Arguments) -> Value:
+def _mm(walk: Walk, a: Arguments) -> Value | Scores:
     x, weight = a["self"], a.get("mat2", a.get("other"))
+    if isinstance(x, Value) and isinstance(weight, Value):
+        return scores_of(walk, x, weight)
     return product(walk, view_of(x), constant_of(weight).T, None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPERATORS: dict[str, Callable[[Any, Arguments], Any]] = {}
 """By an ATen operator's name without overloads: what writes it, with its arguments, to the walk."""
+ON_SCORES: dict[str, Callable[[Any, Arguments], Any]] = {}
+"""The same for operators of which an operand is the scores of an attention."""
 COMPUTE: dict[str, Callable[..., Any]] = {}
 """By kind of operation: what it computes in PyTorch. attributes, tensors, *inputs -> output."""
 
@@ -45,6 +48,19 @@ class Value(str):
         value = super().__new__(cls, name)
         value.axes = axes
         return value
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How much the queries of an attention that is written out look at its keys, so far: `finished`
+    after the softmax."""
+
+    query: Value
+    key: Value
+    heads: int
+    scale: float = 1.0
+    causal: bool = False
+    finished: bool = False
 
 
 class Unsupported(Exception):  # noqa: N818 (its text continues a sentence)
