@@ -63,14 +63,14 @@ def test_the_comparison_of_methods_is_fair(render, density) -> None:
 def test_the_table_of_the_gpt(render) -> None:
     """Intervals are of the mean over seeds; leads are paired, so that what seeds share is out."""
 
-    def runs(method, density, losses):
-        what = {"method": method, "density": density, "rate": 0.1}
+    def runs(method, density, losses, kept=None):
+        what = {"method": method, "density": density, "kept": kept or density}
         return [{**what, "seed": n, "validation": loss} for n, loss in enumerate(losses)]
 
     content = {
         "runs": [
             *runs("dense", 1.0, (1.5, 1.7)), *runs("cs", 0.1, (2.0, 2.2)),
-            *runs("gmp", 0.1, (2.1, 2.3)), *runs("gmp", 0.2, (2.0,)),
+            *runs("gmp", 0.1, (2.1, 2.3)), *runs("gmp", 0.2, (2.0,), 0.21),
         ],
         "tuning": [
             {"method": "cs", "rate": 0.1, "tuning": 2.0},
@@ -82,7 +82,7 @@ def test_the_table_of_the_gpt(render) -> None:
         [
             ["dense", "1.600±1.271", "", ""],
             ["CS", "", "", "2.100±1.271"],
-            ["GMP", "", "2.000", "2.200±1.271"],
+            ["GMP", "", "2.000 (at 21.0 %)", "2.200±1.271"],
         ],
     )
     assert render.integrations.gpt_lead(content)[1] == [["GMP", "+0.100±0.000"]]

@@ -64,19 +64,23 @@ def gpt_tuning(content: dict[str, Any]) -> Table:
 
 
 def gpt(content: dict[str, Any]) -> Table:
-    """The loss by method and density, with the 95 % interval over seeds."""
-    found = _by_method(content)
+    """The loss by method and density, with the 95 % interval over seeds, and the density if off."""
+    found, kept = _by_method(content, "validation"), _by_method(content, "kept")
     densities = sorted({d for cells in found.values() for d in cells}, reverse=True)
-    rows = [
-        [TITLES[method], *(_plus_minus(cells[d].estimate) if d in cells else "" for d in densities)]
-        for method, cells in found.items()
-    ]
+
+    def cell(method: str, density: float) -> str:
+        if density not in found[method]:
+            return ""
+        loss, really = _plus_minus(found[method][density].estimate), kept[method][density].mean
+        return loss if abs(really - density) < 0.001 else f"{loss} (at {100 * really:.1f} %)"
+
+    rows = [[TITLES[method], *(cell(method, d) for d in densities)] for method in found]
     return ["", *(f"{100 * density:g} %" for density in densities)], rows
 
 
 def gpt_lead(content: dict[str, Any]) -> Table:
     """How much higher than that of CS the loss of the others is, with the same seeds."""
-    found = _by_method(content)
+    found = _by_method(content, "validation")
     ours = found.pop("cs")
     densities = sorted(ours, reverse=True)
     rows = [
@@ -90,12 +94,12 @@ def gpt_lead(content: dict[str, Any]) -> Table:
     return ["loss above that of CS", *(f"{100 * density:g} %" for density in densities)], rows
 
 
-def _by_method(content: dict[str, Any]) -> dict[str, dict[float, Measured]]:
-    """The losses by method and density."""
+def _by_method(content: dict[str, Any], name: str) -> dict[str, dict[float, Measured]]:
+    """What the runs have as `name`, by method and density."""
     values: dict[str, dict[float, dict[int, float]]] = {}
     for run in content["runs"]:
         cells = values.setdefault(run["method"], {})
-        cells.setdefault(run["density"], {})[run["seed"]] = run["validation"]
+        cells.setdefault(run["density"], {})[run["seed"]] = run[name]
     return {m: {d: Measured(v) for d, v in cells.items()} for m, cells in values.items()}
 
 
