@@ -110,3 +110,10 @@ def test_how_extras_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert errors.how_to_install("demo") == f"pip install -e '{ROOT}[demo]'"
     monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages/prunus/errors.py"))
     assert errors.how_to_install("demo") == "pip install 'prunus[demo]'"
+
+
+def test_dist_test_finds_the_commands_of_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from try_distributions import commands
+
+    assert {"train", "search", "prune", "deploy", "report"} <= {c.split()[1] for c in commands()}

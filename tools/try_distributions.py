@@ -64,7 +64,8 @@ class Environment:
 
 def blocks(kind: str) -> list[str]:
     """The code blocks of README of one kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    every = re.findall(r"^```([^\n]*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    return [content for info, content in every if info == kind]
 
 
 def commands() -> list[str]:
