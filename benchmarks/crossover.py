@@ -79,11 +79,9 @@ LAYERS = (
 
 def forced(way: str, always: bool) -> AbstractContextManager[object]:
     """Plans with bundles, or the whole matrix, always or never."""
-    full = -1 if always else 2
-    if way == "single":
-        return patch("prunus_runtime.ops.layers.MATRIX", full)
-    constant = "FULL" if way == "along" else "FULL_ACROSS"
-    return patch(f"prunus_runtime.plan.tiled.{constant}", dict.fromkeys(ISAS, full))
+    constants = {"along": "plan.tiled.FULL", "across": "plan.tiled.FULL_ACROSS"}
+    name = f"prunus_runtime.{constants.get(way, 'ops.layers.MATRIX')}"
+    return patch(name, dict.fromkeys(ISAS, -1 if always else 2))
 
 
 def ratio(layer: Layer, way: str, batch: int, isa: str, density: float) -> float:
@@ -132,14 +130,28 @@ def measure(isa: str) -> list[dict]:
     return rows
 
 
-def table(rows: list[dict]) -> str:
-    """The median crossover of all layers, and how much bundles gain without zeros."""
-    lines = []
-    for place in dict.fromkeys((row["isa"], row["way"]) for row in rows):
-        of = [row for row in rows if (row["isa"], row["way"]) == place]
-        values = [median(row["crossover"] for row in of), median(row["ratios"][-1] for row in of)]
-        lines.append([*place, str(len(of)), *(f"{value:.2f}" for value in values)])
-    return text_table(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
+def medians(rows: list[dict]) -> list[dict]:
+    """Over all layers: the crossover, and how much bundles gain without zeros."""
+    found = []
+    for isa, way in dict.fromkeys((row["isa"], row["way"]) for row in rows):
+        of = [row for row in rows if (row["isa"], row["way"]) == (isa, way)]
+        found.append(
+            {
+                "isa": isa,
+                "way": way,
+                "layers": len(of),
+                "crossover": median(row["crossover"] for row in of),
+                "gain": median(row["ratios"][-1] for row in of),
+            }
+        )
+    return found
+
+
+def table(found: list[dict]) -> str:
+    lines = [
+        [f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()] for row in found
+    ]
+    return text_table(list(found[0]), lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -149,9 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     rows = [row for isa in options.isas for row in measure(isa)]
-    print(table(rows))
+    found = medians(rows)
+    print(table(found))
     if options.out:
-        result = {"load": os.getloadavg()[0], "rows": rows}
+        result = {"load": os.getloadavg()[0], "medians": found, "rows": rows}
         write_atomically(options.out, json.dumps(result, indent=1) + "\n")
 
 

@@ -170,6 +170,20 @@ def penalty_cost() -> str:
 # Deployed networks
 
 
+def crossover() -> str:
+    lines = [
+        [
+            row["isa"],
+            row["way"],
+            f"{row['layers']}",
+            f"{row['crossover']:.2f}",
+            f"{row['gain']:.2f}",
+        ]
+        for row in read("crossover")["medians"]
+    ]
+    return markdown(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
+
+
 def _random_masks() -> dict[tuple[str, int], dict[str, Any]]:
     """Rows by network and batch, then by mask."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
@@ -323,6 +337,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "reliability": reliability,
     "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
+    "crossover": crossover,
     "deploy-speed": deploy_speed,
     "deploy-engines": deploy_engines,
     "deploy-learned": deploy_learned,

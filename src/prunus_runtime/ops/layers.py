@@ -81,7 +81,7 @@ class Layer(Kind):
         groups = step.operation.attributes.get("groups", 1) if step.inputs else 1
         if builder.lanes == 1 and builder.along and out.height * out.width == 1:
             lists = make_lists(weight, groups, offsets)
-            emit_single(builder, step, a, lists, self.is_matrix(weight, a))
+            emit_single(builder, step, a, lists, self.is_matrix(builder, weight, a))
             return
         lists = fastest_lists(builder, weight, groups, offsets)
         if builder.along:
@@ -91,7 +91,7 @@ class Layer(Kind):
             rows, columns = stride or (0, 1)
             emit_across(builder, step, a, lists, rows * a.pitch, columns * builder.lanes)
 
-    def is_matrix(self, _weight: Array, _a: Place, /) -> bool:
+    def is_matrix(self, _builder: Builder, _weight: Array, _a: Place, /) -> bool:
         """Whether one image is faster with all weights, also those that are zero."""
         return False
 
@@ -255,8 +255,9 @@ def _split_phases(builder: Builder, step: Step, a: Place) -> Place:
     return out
 
 
-MATRIX = 0.3
-"""From this density on, a linear layer of one image is faster as a whole matrix."""
+MATRIX = {"avx512": 0.12, "avx2": 0.15, "portable": 0.25}
+"""From this density on, a linear layer of one image is faster as a whole matrix: what
+`benchmarks/crossover.py` measured."""
 
 
 class Linear(Layer):
@@ -291,5 +292,6 @@ class Linear(Layer):
         a, weight = builder.places[step.inputs[0]], step.operation.tensors["weight"]
         return a, weight[:, :, None, None], np.arange(a.channels)[:, None, None] * a.plane
 
-    def is_matrix(self, weight: Array, a: Place) -> bool:
-        return a.plane == 1 and np.count_nonzero(weight) > MATRIX * weight.size
+    def is_matrix(self, builder: Builder, weight: Array, a: Place) -> bool:
+        kept = int(np.count_nonzero(weight))
+        return a.plane == 1 and kept > MATRIX[builder.isa] * weight.size

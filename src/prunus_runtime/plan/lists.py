@@ -31,7 +31,7 @@ class Lists:
     @property
     def bundle(self) -> int:
         """Filters of a list."""
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     @property
     def entries(self) -> NDArray[np.void]:
@@ -50,8 +50,9 @@ class Lists:
 
     def _of(self, chosen: NDArray[np.bool_]) -> Lists:
         before = np.concatenate([[0], np.cumsum(chosen)]).astype(np.int32)
-        arrays = (self.offsets, self.values, self.channels)
-        return Lists(before[self.starts], *(array[chosen] for array in arrays))
+        return Lists(
+            before[self.starts], self.offsets[chosen], self.values[chosen], self.channels[chosen]
+        )
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -90,8 +91,8 @@ def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64], bundle: i
 
 def fullness(weight: Array, bundle: int) -> float:
     """The fraction of kept weights in lists of bundles."""
-    held = bundle * np.count_nonzero(_read_by(_in_bundles(weight, bundle)))
-    return float(np.count_nonzero(weight) / max(1, held))
+    held = bundle * int(np.count_nonzero(_read_by(_in_bundles(weight, bundle))))
+    return int(np.count_nonzero(weight)) / max(1, held)
 
 
 def _in_bundles(weight: Array, bundle: int) -> Array:
@@ -103,7 +104,8 @@ def _in_bundles(weight: Array, bundle: int) -> Array:
 
 def _read_by(bundles: Array) -> NDArray[np.bool_]:
     """Whether any filter of a bundle reads an input."""
-    return np.logical_or.reduce(bundles != 0, axis=1)
+    read: NDArray[np.bool_] = (bundles != 0).any(axis=1)
+    return read
 
 
 @dataclass(frozen=True)
