@@ -134,8 +134,8 @@ def _hiding(scores: Any, mask: Any, filled: Any, *, hidden: bool) -> Scores:
     constant = isinstance(mask, Tensor) and not isinstance(filled, Value | Scores)
     if not constant or not bool((torch.as_tensor(filled) <= HIDDEN).all()):
         raise Unsupported("on the scores of an attention, but to hide keys by a constant mask")
-    scores = _unfinished(scores)
-    return replace(scores, causal=_is_causal(mask.bool() != hidden) or scores.causal)
+    before = _unfinished(scores)
+    return replace(before, causal=_is_causal(mask.bool() != hidden) or before.causal)
 
 
 @register(ON_SCORES, "softmax", "_softmax")
