@@ -18,26 +18,38 @@ namespace {
 // Filters that share a list, if they do: so many that their sums at BUNDLED vectors fill the registers.
 constexpr int BUNDLE = MOST / BUNDLED;
 
-// Where a list is: entries of one filter, or offsets and weights of a bundle, FILTERS at each.
-struct List {
-  const Entry* entries;
-  const int32_t* offsets;
-  const float* weights;
-  int64_t begin, end;
-};
+// Calls `add(item, sums)` for each of [item, end). A sum is ready for its next product after some cycles
+// only; where they are few, several stand for each, so that there is always one that is ready.
+template <int SUMS, class Item, class Add>
+__attribute__((always_inline)) inline void walk(Item item, Item end, Vector* sums, const Add& add) {
+  constexpr int WAYS = SUMS >= 6 ? 1 : SUMS >= 3 ? 2 : 4;
+  if (WAYS > 1 && end - item >= WAYS) {
+    Vector more[WAYS][SUMS];
+#pragma GCC unroll 32
+    for (int k = 0; k < WAYS * SUMS; ++k) more[k / SUMS][k % SUMS] = Vector{};
+    for (; end - item >= WAYS; item += WAYS)
+#pragma GCC unroll 4
+      for (int w = 0; w < WAYS; ++w) add(item + w, more[w]);
+#pragma GCC unroll 32
+    for (int k = 0; k < WAYS * SUMS; ++k) sums[k % SUMS] += more[k / SUMS][k % SUMS];
+  }
+  for (; item != end; ++item) add(item, sums);
+}
 
-// Adds the products of a list to the sums of FILTERS filters at ROWS x COLUMNS vectors of positions.
-// STEP: input distance of two columns in vectors, 0 if not fixed.
+// Adds the products of a bundle's list, [begin, end) of `offsets` and `weights`, to the sums of its filters
+// at ROWS x COLUMNS vectors of positions. In a function of its own, where the compiler has all registers
+// for it: what that costs is little beside the long lists of bundles.
 template <int FILTERS, int ROWS, int COLUMNS, int STEP>
-__attribute__((always_inline)) inline void walk(const List& list, const ConvParameters& p, const float* in,
-                                                Vector* sums) {
+__attribute__((noinline)) void walk_bundle(const int32_t* offsets, const float* weights, int64_t begin, int64_t end,
+                                           const ConvParameters& p, const float* in, Vector* sums) {
+  constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE;
   const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
-  // A sum is ready for its next product after some cycles only; a small tile has several sums of
-  // each position, so that there is always one that is.
-  constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE, WAYS = SUMS >= 6 ? 1 : SUMS >= 3 ? 2 : 4;
-  const auto add = [&](int64_t i, Vector* into) __attribute__((always_inline)) {
-    const float* values = FILTERS == 1 ? &list.entries[i].value : list.weights + i * FILTERS;
-    const float* from = in + (FILTERS == 1 ? list.entries[i].offset : list.offsets[i]);
+  Vector own[SUMS];
+#pragma GCC unroll 32
+  for (int k = 0; k < SUMS; ++k) own[k] = sums[k];
+  walk<SUMS>(begin, end, own, [&](int64_t i, Vector* into) __attribute__((always_inline)) {
+    const float* values = weights + i * FILTERS;
+    const float* from = in + offsets[i];
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; ++r, from += row) {
       asm("" : "+r"(from));  // one address for each row: the compiler would compute one for each vector
@@ -47,34 +59,9 @@ __attribute__((always_inline)) inline void walk(const List& list, const ConvPara
         into[g * SIZE + r * COLUMNS + c] += splat(values[g]) * load(from + c * column);
       }
     }
-  };
-  int64_t i = list.begin;
-  if (WAYS > 1 && list.end - i >= WAYS) {
-    Vector more[WAYS][SUMS];
+  });
 #pragma GCC unroll 32
-    for (int k = 0; k < WAYS * SUMS; ++k) more[k / SUMS][k % SUMS] = Vector{};
-    for (; list.end - i >= WAYS; i += WAYS)
-#pragma GCC unroll 4
-      for (int w = 0; w < WAYS; ++w) add(i + w, more[w]);
-#pragma GCC unroll 32
-    for (int k = 0; k < WAYS * SUMS; ++k) sums[k % SUMS] += more[k / SUMS][k % SUMS];
-  }
-  for (; i != list.end; ++i) add(i, sums);
-}
-
-// The same in a function of its own, where the compiler has all registers for it: what that costs is
-// little beside the long lists of bundles.
-template <int FILTERS, int ROWS, int COLUMNS, int STEP>
-__attribute__((noinline)) void walk_apart(const List& list, const ConvParameters& p, const float* in,
-                                          Vector* sums) {
-  constexpr int SUMS = FILTERS * ROWS * COLUMNS;
-  const List own = list;
-  Vector own_sums[SUMS];
-#pragma GCC unroll 32
-  for (int k = 0; k < SUMS; ++k) own_sums[k] = sums[k];
-  walk<FILTERS, ROWS, COLUMNS, STEP>(own, p, in, own_sums);
-#pragma GCC unroll 32
-  for (int k = 0; k < SUMS; ++k) sums[k] = own_sums[k];
+  for (int k = 0; k < SUMS; ++k) sums[k] = own[k];
 }
 
 // Output of lists [first, last) at ROWS x COLUMNS vectors of positions. The sums stay in registers while
@@ -92,7 +79,8 @@ void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64
   const float* in = chunk.arena + op.a.offset + tile.input;
   const bool residual = op.b.offset >= 0, bounded_below = op.low > -INFINITY, bounded_above = op.high < INFINITY;
   const Vector low = splat((float)op.low), high = splat((float)op.high);
-  List list = {program.entries + op.entries, program.ints + p.offsets, program.floats + p.weights, 0, 0};
+  const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
+  const Entry* entries = program.entries + op.entries;
 
   for (int64_t number = first; number < last; ++number) {
     Vector sums[SUMS];
@@ -101,9 +89,19 @@ void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64
       const int64_t f = number * FILTERS + k / SIZE;
       sums[k] = splat(FILTERS == 1 || f < op.out.channels ? bias[f] : 0);
     }
-    list.begin = starts[number], list.end = starts[number + 1];
-    if constexpr (FILTERS == 1) walk<1, ROWS, COLUMNS, STEP>(list, p, in, sums);
-    else walk_apart<FILTERS, ROWS, COLUMNS, STEP>(list, p, in, sums);
+    if constexpr (FILTERS == 1) {
+      walk<SIZE>(entries + starts[number], entries + starts[number + 1], sums,
+                 [&](const Entry* entry, Vector* into) __attribute__((always_inline)) {
+                   const Vector value = splat(entry->value);
+                   const float* from = in + entry->offset;
+#pragma GCC unroll 32
+                   for (int k = 0; k < SIZE; ++k)
+                     into[k] += value * load(from + k / COLUMNS * row + k % COLUMNS * column);
+                 });
+    } else {
+      walk_bundle<FILTERS, ROWS, COLUMNS, STEP>(program.ints + p.offsets, program.floats + p.weights,
+                                                starts[number], starts[number + 1], p, in, sums);
+    }
 #pragma GCC unroll 8
     for (int g = 0; g < FILTERS; ++g) {
       const int64_t f = number * FILTERS + g;
