@@ -110,13 +110,12 @@ def test_runs_says_what_is_there_how_far_and_how_good(cli: Command) -> None:
     assert second["method"] == "gmp" and second["stages"][-1]["density"] == pytest.approx(0.1, 0.01)
 
 
-def test_runs_of_others_break_nothing(cli: Command, tmp_path: Path) -> None:
-    Path("sent/bad").mkdir(parents=True)
-    Path("sent/bad/settings.yaml").write_text("{command: train, task: digits/mlp, seed: 7}")
-    Path("sent/bad/metrics.jsonl").write_text("[]\n")
-    run = {"id": "a", "row": "a\x1b[2J", "folder": str(tmp_path / "sent/bad"), "status": "running"}
+def test_runs_of_others_break_nothing(cli: Command) -> None:
+    Path("sent/sweep/bad").mkdir(parents=True)
+    Path("sent/sweep/bad/settings.yaml").write_text("{command: train, task: digits/mlp, seed: 7}")
+    Path("sent/sweep/bad/metrics.jsonl").write_text("[]\n")
+    run = {"id": "a", "row": "a\x1b[2J", "folder": "bad", "status": "running"}
     sweep = {"version": 1, "name": "\x1b[2J", "runs": [run]}
-    Path("sent/sweep").mkdir()
     Path("sent/sweep/sweep.json").write_text(json.dumps(sweep))
     status, output, errors = cli("runs", "sent/sweep")
     assert status == 0 and "damaged" in output and "\x1b" not in output + errors
