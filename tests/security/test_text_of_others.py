@@ -16,7 +16,7 @@ from rich.console import Console
 
 import prunus_runtime
 from prunus import Manifest, Mask, PrunusWarning, SettingError, Ticket
-from prunus.cli.output import show_warning
+from prunus.cli.output import LONGEST, say, show_warning
 from prunus.report.records import read_runs
 from prunus.runs.results import EpochMetrics
 from prunus.runs.settings_file import parse_yaml, read_settings
@@ -184,6 +184,12 @@ def test_a_long_value_is_cut_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as error:
         read_experiment(path)
     assert len(str(error.value)) < 1_000
+
+
+def test_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"prunus: sent: the index has the entry {'x' * 1_000_000!r}, which is no tensor")
+    error = capsys.readouterr().err
+    assert error.startswith("prunus: sent: the index") and len(error) <= LONGEST + 1
 
 
 def test_ordinary_aliases_work() -> None:
