@@ -101,8 +101,8 @@ def size(shape: Shape, what: str) -> Shape:
     """A shape without the batch, not empty and not too large."""
     if len(shape) not in (1, 2, 3) or min(shape) < 1:
         raise GraphError(
-            f"{what} would have shape {shown(shape)}; it must be (features,), (channels, positions) "
-            "or (channels, height, width), with nothing empty"
+            f"{what} would have shape {shown(shape)}; it must be (features,), (channels, "
+            "positions) or (channels, height, width), with nothing empty"
         )
     if math.prod(shape) > MAX_ELEMENTS or max(shape[1:], default=0) > MAX_SIZE:
         raise GraphError(
