@@ -101,13 +101,13 @@ def size(shape: Shape, what: str) -> Shape:
     """A shape without the batch, not empty and not too large."""
     if len(shape) not in (1, 2, 3) or min(shape) < 1:
         raise GraphError(
-            f"{what} would have shape {shape}; it must be (features,), (channels, positions) or "
-            "(channels, height, width), with nothing empty"
+            f"{what} would have shape {shown(shape)}; it must be (features,), (channels, "
+            "positions) or (channels, height, width), with nothing empty"
         )
     if math.prod(shape) > MAX_ELEMENTS or max(shape[1:], default=0) > MAX_SIZE:
         raise GraphError(
-            f"{what} would have shape {shape}; more than {MAX_ELEMENTS} elements, or more than "
-            f"{MAX_SIZE} in height or width, are not supported"
+            f"{what} would have shape {shown(shape)}; more than {MAX_ELEMENTS} elements, or more "
+            f"than {MAX_SIZE} in height or width, are not supported"
         )
     return shape
 

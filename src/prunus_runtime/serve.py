@@ -168,7 +168,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         self.is_busy = True
-        return super().parse_request()
+        if not super().parse_request():
+            return False
+        if len(set(self.headers.get_all("Content-Length", []))) > 1:
+            self.send_error(400, "the request has several Content-Lengths")
+            return False
+        return True
 
     def hang_up(self, how: int) -> None:
         """Ends the connection from outside of its thread."""
@@ -194,10 +199,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(405, f"use GET for {self.path}")
         if self.path != "/predict":
             return self.send_error(404, PATHS)
-        lengths = self.headers.get_all("Content-Length", [""])
-        if len(set(lengths)) > 1:
-            return self.send_error(400, "the request has several Content-Lengths")
-        length = lengths[0]
+        length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             return self.send_error(411, "the request must say its Content-Length")
         cost = JSON_COST if self.headers.get_content_type() == JSON else 1

@@ -26,7 +26,7 @@ RUN = """
 import resource, sys, time
 import numpy as np
 import prunus_runtime
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+from support.memory import peak
 resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
 resource.setrlimit(resource.RLIMIT_CPU, (150, 150))
 before, start = peak(), time.process_time()
@@ -181,6 +181,14 @@ def test_the_plan_is_within_the_limits_too() -> None:
         network(np.zeros((1, 1, 64, 64), np.float32))
     with pytest.raises(prunus_runtime.GraphError, match="GiB of memory"):
         prunus_runtime.Deployed(net.graph(), 1, limits=Limits(memory=10_000))
+
+
+def test_errors_are_short(tmp_path: Path) -> None:
+    path = tmp_path / "sent.prunus"
+    path.write_bytes(content([1] * 1_000_000, operation("activation", ["x"], "y", kind="tanh")))
+    with pytest.raises(RuntimeFileError, match="the input would have shape") as caught:
+        prunus_runtime.load(path)
+    assert len(str(caught.value)) < 500
 
 
 def test_tensors_count_what_they_hold_and_what_planning_them_takes() -> None:

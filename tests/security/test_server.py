@@ -138,6 +138,8 @@ def test_several_lengths_are_refused() -> None:
     with serving(Server(network(), port=0)) as server:
         status, body = asked(server, several + X)
         assert status == 400 and b"several Content-Lengths" in body
+        several = HEALTH.replace(b"\r\n\r\n", b"\r\nContent-Length: 0\r\nContent-Length: 9\r\n\r\n")
+        assert asked(server, several)[0] == 400
         # A body that nobody asked for is not the next request.
         smuggled = b"GET /health HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(HEALTH), HEALTH)
         assert answer(connect(server, smuggled)).count(b"HTTP/1.1 200") == 1

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import prunus_runtime
 from prunus import Manifest, Mask, PrunusWarning, SettingError, Ticket
-from prunus.cli.output import show_warning
+from prunus.cli.output import LONGEST, say, show_warning
 from prunus.report.records import read_runs
 from prunus.runs.results import EpochMetrics
 from prunus.runs.settings_file import parse_yaml, read_settings
@@ -149,7 +149,9 @@ BOMBS = {
     "merges": (MERGES, "more than 100,000 values"),
     "itself": ("a: &a [*a]", "more than 100,000 values"),
     "depth": ("a: " + "[" * 20_000, "nested too deeply"),
-    "digits": (f"a: {'1' * 5_000}", "4300 digits"),
+    "digits": (f"a: {'1' * 5_000}", "a number of more than 100 characters"),
+    "hexadecimal": (f"a: [0x{'f' * 5_000}]", "a number of more than 100 characters"),
+    "sexagesimal": (f"a: 1{':59' * 100_000}", "a number of more than 100 characters"),
     "date": ("a: 2026-13-45", "month must be in"),
 }
 
@@ -184,6 +186,12 @@ def test_a_long_value_is_cut_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as error:
         read_experiment(path)
     assert len(str(error.value)) < 1_000
+
+
+def test_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"prunus: sent: the index has the entry {'x' * 1_000_000!r}, which is no tensor")
+    error = capsys.readouterr().err
+    assert error.startswith("prunus: sent: the index") and len(error) <= LONGEST + 1
 
 
 def test_ordinary_aliases_work() -> None:

@@ -20,9 +20,9 @@ from support.processes import run
 
 MEGABYTE = 2**20
 LOAD = """
-import resource, sys, time
+import sys, time
 import prunus
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+from support.memory import peak
 before, start = peak(), time.process_time()
 for path in sys.argv[1:]:
     try:
@@ -113,6 +113,17 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TicketError, match="it is not a regular file"):
         Ticket.load(tmp_path / "pipe")
+
+
+def test_a_manifest_goes_fifty_deep(tmp_path: Path) -> None:
+    def settings(depth: int) -> bytes:
+        inner = b'{"a":' * depth + b"1" + b"}" * depth
+        return b'{"whole":false,"tensors":[],"settings":' + inner + b"}"
+
+    assert Ticket.load(write(tmp_path / "fine", settings(48))).manifest.settings
+    for depth in (50, 900):  # what can be read, but not shown
+        with pytest.raises(TicketError, match="nested more than 50 deep"):
+            Ticket.load(write(tmp_path / "deep", settings(depth)))
 
 
 def test_text_that_is_not_unicode(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from prunus.schema import Schema
 
 _MOST_VALUES = 100_000
 """In a file of settings; the largest of ours has a few hundred."""
+_LONGEST_NUMBER = 100
+"""Characters. Python can neither show nor quickly make integers of many thousands."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -48,6 +50,8 @@ def parse_yaml(text: str) -> Any:
             raise SettingError(f"it holds more than {_MOST_VALUES:,} values, aliases counted")
         if _depth(root) > DEEPEST:
             raise SettingError(f"it is nested more than {DEEPEST} deep")
+        if _longest_number(root) > _LONGEST_NUMBER:
+            raise SettingError(f"it has a number of more than {_LONGEST_NUMBER} characters")
         return loader.construct_document(root)
     except RecursionError as error:
         raise SettingError("it is nested too deeply") from error
@@ -76,6 +80,11 @@ def _size(node: yaml.Node, known: dict[int, float]) -> float:
 
 def _depth(node: yaml.Node) -> int:
     return 1 + max(map(_depth, _parts(node)), default=0)
+
+
+def _longest_number(node: yaml.Node) -> int:
+    own = len(node.value) if node.tag == "tag:yaml.org,2002:int" else 0
+    return max(map(_longest_number, _parts(node)), default=own)
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from prunus.errors import TicketError
+from prunus.files import parse_json
 
 FORMAT = "prunus.ticket"
 VERSION = 1
@@ -240,7 +241,7 @@ def _inflate(data: Tensor, limits: Limits) -> dict[str, Any]:
     # Every value but the first follows one of these (or they stand in a name, which is rare).
     if sum(map(text.count, (b",", b"[", b"{", b":"))) > limits.values:
         raise TicketError(f"the manifest has more than the {limits.values} values of such a file")
-    manifest = json.loads(text)
+    manifest = parse_json(text.decode())
     if not isinstance(manifest, dict):
         raise TicketError("the manifest is not a JSON object")
     index = manifest.get("tensors")
