@@ -36,7 +36,7 @@ from prunus.methods.common.targets import (
     check_targets,
 )
 from prunus.methods.hooks import Evaluate
-from prunus.methods.settings import Must, check, setting
+from prunus.methods.settings import Governed, Must, check, setting
 from prunus.selection import Candidate
 
 PAPER_STEPS = 85 * 391
@@ -87,6 +87,7 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
     """
 
     name = "cs"
+    governed: ClassVar[Governed | None] = Governed("mask_init", few=-0.3, many=0.1)
     why_empty = (
         ": no score is above zero (yet). Use more steps, a larger score_lr or a larger mask_init"
     )
