@@ -141,11 +141,12 @@ def serving() -> str:
     ]
     header = ["server", "requests/s", "times", "median ms", "99 % ms", "processor µs a request"]
     header += ["MiB more", "lost", "lost at SIGTERM"]
-    return (
-        f"{markdown(header, rows)}\n\n{found['network']} with {1 - found['sparsity']:.0%} of its "
-        f"weights, {found['clients']} callers (`wrk`), one image a request, {found['repeats']} turns "
-        f"of {found['seconds']} seconds (medians; what was lost in all of them); {found['machine']}."
+    made = (
+        f"{found['network']} with {1 - found['sparsity']:.0%} of its weights, {found['clients']} "
+        f"callers (`wrk`), one image a request, {found['repeats']} turns of {found['seconds']} "
+        f"seconds (medians; what was lost in all of them); {found['machine']}."
     )
+    return f"{markdown(header, rows)}\n\n{made}"
 
 
 def reproduced(name: str) -> str:
