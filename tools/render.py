@@ -355,8 +355,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpt": lambda: markdown(*integrations.gpt(read("gpt"))),
     "gpt-lead": lambda: markdown(*integrations.gpt_lead(read("gpt"))),
     "gpt-tuning": lambda: markdown(*integrations.gpt_tuning(read("gpt"))),
-    "table1-cpu": lambda: reproduced("table1-cpu"),
-    "table2-cpu": lambda: reproduced("table2-cpu"),
+    "table1-short": lambda: reproduced("table1-short"),
+    "table2-short": lambda: reproduced("table2-short"),
     **{f"output-{name}": output(name) for page in outputs.PAGES.values() for name in page},
 }
 
