@@ -87,16 +87,6 @@ def throughput() -> str:
     return f"{table}\n\nThe input alone is {ratio:,.0f} times as fast as the fastest training."
 
 
-def cifar_curve() -> str:
-    content = read("cifar_curve")
-    rows = [
-        [str(m["epoch"]), f"{m['loss']:.3f}", f"{100 * m['validation_accuracy']:.2f} %"]
-        for m in content["metrics"]
-    ]
-    table = markdown(["epoch", "training loss", "validation accuracy"], rows)
-    return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
-
-
 def sweeps() -> str:
     rows = [
         [part, name, f"{value:.2f}" if isinstance(value, float) else str(value)]
@@ -332,7 +322,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
-    "cifar-curve": cifar_curve,
     "sweeps": sweeps,
     "reliability": reliability,
     "budget-growth": budget_growth,
