@@ -50,7 +50,7 @@ package.module:function. Required, unless --config or the ticket names it."
     )
     "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
     trust: Annotated[Flag, Parameter(group=WHAT)] = False
-    "Let the file of --config name code to import, and paths outside the current folder."
+    "Let the file of --config name code to import, and paths outside its folder."
     fresh: Annotated[Flag, Parameter(group=WHAT)] = False
     "Do the run again from the beginning, even if it is finished; the old one is kept elsewhere."
     recipe: Annotated[str | None, Parameter(group=TRAINING)] = None

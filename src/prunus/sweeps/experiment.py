@@ -122,7 +122,8 @@ class Scale(Schema):
 class Experiment(Schema):
     """Tasks, rows and seeds; every row is run on every task with every seed."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    name: Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
+    """Also that of its folder."""
     description: str = ""
     tasks: Tasks
     """Names, or names with the settings of each."""

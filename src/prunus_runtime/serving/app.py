@@ -30,10 +30,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prunus_runtime import arrays
-from prunus_runtime.checks import printable
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
 from prunus_runtime.operation import Array
+from prunus_runtime.printing import printable
 from prunus_runtime.serve import IMAGES, JSON, JSON_COST, MAX_BODY, NPY, info
 from prunus_runtime.serving import tensors
 from prunus_runtime.serving.batching import Batcher, FullError
