@@ -187,6 +187,15 @@ def test_what_is_too_large_is_refused_before_it_is_read(network: Deployed) -> No
         assert ask(port, "/predict", many)[0] == 200
 
 
+def test_headers_that_do_not_end_are_not_kept(port: int) -> None:
+    """Neither of a first request, nor of one that comes after another."""
+    for before in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"):
+        connection = send(port, before + b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        with connection, pytest.raises(OSError, match=r"reset|Broken pipe"):
+            for number in range(10_000):
+                connection.sendall(b"X-%d: %s\r\n" % (number, bytes(1000).replace(b"\0", b"x")))
+
+
 def test_answers_are_bounded() -> None:
     net = Builder((1,))
     net.linear("x", 1000)

@@ -20,7 +20,7 @@ from prunus.methods.common.misuse import signs_of_misuse
 from prunus.methods.common.own_scores import OwnScores
 from prunus.methods.common.round_budgets import RoundBudgets
 from prunus.methods.hooks import Evaluate
-from prunus.methods.settings import Must, check, setting
+from prunus.methods.settings import Governed, Must, check, setting
 from prunus.selection import Candidate
 
 PAPER_STEPS = 85 * 391
@@ -51,6 +51,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
     """
 
     name = "cs"
+    governed: ClassVar[Governed | None] = Governed("mask_init", few=-0.3, many=0.1)
     why_empty = (
         ": no score is above zero (yet). Use more steps, a larger score_lr or a larger mask_init"
     )
