@@ -292,7 +292,7 @@ def trials() -> str:
 
 def by_method(name: str) -> str:
     """Every subnetwork: what it keeps of weights and of work, and how good that is."""
-    table = points_table(compared_in(name), macs=True)
+    table = points_table(compared_in(name), sizes=True)
     return markdown(table.header, table.rows)
 
 

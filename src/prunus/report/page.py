@@ -229,7 +229,7 @@ def _caption(comparison: Comparison) -> str:
 
 def _points_table(number: int, comparison: Comparison) -> str:
     """The plot as a table; its buttons open the same panels."""
-    table = points_table(comparison, macs=True)
+    table = points_table(comparison, sizes=True)
     place = {id(point): i for i, point in enumerate(comparison.points)}
     buttons: list[str] = [
         Html(

@@ -69,7 +69,7 @@ class Record:
         return found.reported(name) if split is None else getattr(found, split).get(name)
 
     def kept(self, name: str, measure: Measure) -> float | None:
-        """`network_density` or `kept_macs` when it was measured; None where nobody knows."""
+        """A field such as `kept_macs` when it was measured; None where nobody knows."""
         found: float | None = getattr(self.measured[measure], name)
         return 1.0 if found is None and self.density == 1 else found
 
