@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from types import UnionType
@@ -13,7 +13,15 @@ import torch
 from torch import Tensor, fx, nn
 
 from prunus.deployment.axes import Axes, Size, standard
-from prunus.deployment.operators import ON_SCORES, OPERATORS, Scores, Unsupported, Value
+from prunus.deployment.operators import (
+    ON_SCORES,
+    OPERATORS,
+    PerToken,
+    Scores,
+    Unsupported,
+    Value,
+)
+from prunus.deployment.operators.per_token import computed
 from prunus.deployment.operators.views import settled
 from prunus.deployment.quiet import quiet
 from prunus.errors import DeployError
@@ -102,8 +110,8 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
 class Walk:
     """Translates the nodes of an exported program to operations.
 
-    Every node is a tensor that does not depend on the input, or the name of a value that does, or
-    the scores of an attention, or a list of these.
+    Every node is a tensor that does not depend on the input, or the name of a value that does, or a
+    mask that is known for every token, or the scores of an attention, or a list of these.
     """
 
     def __init__(self, program: torch.export.ExportedProgram, input_shape: Shape) -> None:
@@ -112,20 +120,20 @@ class Walk:
         self.known: dict[fx.Node, Any] = {}
         self.shapes: dict[str, Shape] = {}
         self.operations: dict[str, Operation] = {}
+        self.source = Value()  # the input
         self._node: fx.Node  # the one at hand
 
     def graph(self) -> Graph:
         """The whole graph, without what nothing reads."""
         self._check_signature()
-        source = Value()
         for node in self.program.graph.nodes:
             self._node = node
             if node.op == "placeholder":
                 constant = self._stored(node.name)
                 if constant is None:
-                    source = Value(node.name)
-                    self.shapes[source] = self.input_shape
-                self.known[node] = source if constant is None else constant
+                    self.source = Value(node.name)
+                    self.shapes[self.source] = self.input_shape
+                self.known[node] = self.source if constant is None else constant
             elif node.op == "call_function":
                 self.known[node] = self._result(node)
             elif node.op == "output":
@@ -139,10 +147,10 @@ class Walk:
             output = settled(self, output)
         except Unsupported as error:
             raise DeployError(f"the model's output is not supported {error}") from None
-        if output == source:
+        if output == self.source:
             raise DeployError("the model does nothing: its output is its input")
         return without_unread(
-            Graph(source, self.input_shape, tuple(self.operations.values()), output)
+            Graph(self.source, self.input_shape, tuple(self.operations.values()), output)
         )
 
     def _check_signature(self) -> None:
@@ -179,22 +187,38 @@ class Walk:
         if not isinstance(node.target, torch._ops.OpOverload):
             return None
         arguments = fx.node.map_arg(_arguments(node), lambda argument: self.known[argument])
-        if not _has(arguments, Value | Scores):
-            args, kwargs = fx.node.map_arg(
-                (node.args, node.kwargs), lambda argument: self.known[argument]
-            )
-            with torch.no_grad():
-                return node.target(*args, **kwargs)
         name = node.target._schema.name.removeprefix("aten::")
-        translate = (ON_SCORES if _has(arguments, Scores) else OPERATORS).get(name)
-        if translate is None:
-            raise self.unsupported(f"the operation {name} is not known")
         try:
+            if not _has(arguments, Value | Scores):
+                if not _has(arguments, PerToken):
+                    return self.called(lambda known: known)
+                return computed(self, name, [self.known[n] for n in node.all_input_nodes])
+            is_mask = name == "scaled_dot_product_attention" or _has(arguments, Scores)
+            if _has(arguments, PerToken) and not is_mask:
+                raise Unsupported("on a mask that depends on tokens and another value")
+            translate = (ON_SCORES if _has(arguments, Scores) else OPERATORS).get(name)
+            if translate is None:
+                raise self.unsupported(f"the operation {name} is not known")
             return translate(self, arguments)
         except Unsupported as error:
             raise self.unsupported(f"the operation {name} is not supported {error}") from None
 
     # What the operators call
+
+    def called(self, change: Callable[[Any], Any]) -> Any:
+        """What the node's operator makes of its operands, each of which is changed first."""
+        args, kwargs = fx.node.map_arg(
+            (self._node.args, self._node.kwargs), lambda node: change(self.known[node])
+        )
+        with torch.no_grad():
+            return self._node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def most_tokens(self) -> int:
+        """No table that numbers are looked up in has more rows."""
+        nodes = self.program.graph.find_nodes(
+            op="call_function", target=torch.ops.aten.embedding.default
+        )
+        return max((node.args[0].meta["val"].shape[0] for node in nodes), default=0)
 
     def add(
         self,

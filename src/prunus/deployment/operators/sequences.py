@@ -79,7 +79,7 @@ def _compute_embedding(_: Attributes, t: Tensors, x: Any) -> Any:
 
 @register(COMPUTE, "add_plane")
 def _compute_add_plane(_: Attributes, t: Tensors, x: Any) -> Any:
-    return torch.add(x, t["plane"])
+    return torch.add(x, t["plane"][..., : x.size(-1)])  # of a shorter sequence the first positions
 
 
 @register(COMPUTE, "norm")
