@@ -32,7 +32,7 @@ from prunus.deployment.operators.walk import (
 )
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 HIDDEN = -1e4
 """A number that, added to a score or in its place, hides a key; real scores are far above it."""

@@ -24,7 +24,7 @@ from prunus.deployment.operators.walk import (
 )
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 VIEWS = {
     *("unsqueeze", "squeeze", "expand", "view", "_unsafe_view", "reshape", "transpose", "permute"),

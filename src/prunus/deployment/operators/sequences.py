@@ -26,7 +26,7 @@ from prunus.deployment.operators.walk import (
 from prunus_runtime.ops.layers import PIXELWISE
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 
 def product(walk: Walk, x: Value, weight: Tensor, bias: Any) -> Value:
