@@ -42,7 +42,9 @@ class Measures(LayerMeasures):
         return 4 * self.parameters
 
     def __str__(self) -> str:
-        rows = [("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")]
+        rows: list[tuple[str, ...]] = [
+            ("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")
+        ]
         for layer in (*self.layers[:_MOST_SHOWN], self):
             name, weights = printable(layer.name, _WIDEST), _kept(layer.weights, layer.kept_weights)
             rows.append((name, layer.kind, *weights, *_kept(layer.macs, layer.kept_macs)))

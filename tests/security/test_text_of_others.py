@@ -26,6 +26,8 @@ from prunus.sweeps.experiment import read_experiment
 from prunus.sweeps.grid import combinations
 from prunus.tables import printable, text_table
 from prunus.tasks.metrics import MetricInfo
+from prunus_runtime.images import Images
+from prunus_runtime.measures import LayerMeasures, Measures
 from prunus_runtime.printing import LONGEST
 from support.made_runs import Runs
 
@@ -258,3 +260,13 @@ def test_a_small_ticket_is_shown_in_little_text(cli: Command, names: int, kiloby
     assert max(map(len, output.splitlines())) < 2 * LONGEST
     if names > 1:
         assert "... and 4,001 more" in output
+
+
+def test_what_a_deployed_file_says_of_itself_is_short() -> None:
+    layers = tuple(
+        LayerMeasures(f"{n}{'x' * 1000}", "linear", *(10**12,) * 4) for n in range(20_000)
+    )
+    text = str(Measures("total", "", *(10**12,) * 4, layers, 10**12))
+    assert len(text) < 300_000 and "... and 19,000 more" in text
+    images = Images((0.5,), (0.5,), 28, classes=tuple(f"{n}{'x' * 1000}" for n in range(20_000)))
+    assert len(str(images)) < 2 * LONGEST and "20000 classes: 0xxx" in str(images)

@@ -145,7 +145,11 @@ def _find(
         raise SettingError(f"{path} does not say which task it is for: give --task")
     # The run that wrote the ticket, if it still lies in its folder.
     file = path.resolve().parent.parent / "settings.yaml"
-    run = DataOfRun.parse(read_settings(file) if file.exists() else {})
+    content = read_settings(file) if file.exists() else {}
+    try:
+        run = DataOfRun.parse(content)
+    except SettingError as error:
+        raise SettingError(f"{file}: {error}") from error
     if data is None and leads_out(run.data_root, "data_root", file.parent):
         raise SettingError(
             f"{file}: data_root={str(run.data_root)!r} leads out of the folder of this file: give "

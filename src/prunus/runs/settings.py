@@ -229,5 +229,7 @@ def _with_name(values: Mapping[str, Any], setting: str) -> dict[str, Any]:
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping):
-        raise SettingError(f"{setting}={value!r} is neither a name nor 'name: value' settings")
+        raise SettingError(f"{setting}={value!r:.60} is neither a name nor 'name: value' settings")
+    if not isinstance(value.get("name", ""), str):
+        raise SettingError(f"{setting}.name={value['name']!r:.60} is not a name")
     return dict(value)

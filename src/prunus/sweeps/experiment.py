@@ -29,7 +29,7 @@ def _by_task(value: Any) -> Any:
     """Names alone are tasks without settings of their own."""
     if isinstance(value, str):
         value = [value]
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return {name: {} for name in value}
     if isinstance(value, Mapping):
         return {name: settings or {} for name, settings in value.items()}
@@ -42,7 +42,10 @@ def _named(value: Any) -> Any:
 
 def _retraining(value: Any) -> Any:
     """`then: retrain` is the re-training of every ticket."""
-    return [{} if item == "retrain" else item for item in _listed(value)] if value else []
+    value = _listed(value or [])
+    if not isinstance(value, list):
+        return value
+    return [{} if item == "retrain" else item for item in value]
 
 
 Tasks = Annotated[dict[str, Settings], BeforeValidator(_by_task), Field(min_length=1)]
