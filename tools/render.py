@@ -319,6 +319,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
+    "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
@@ -81,10 +81,9 @@ def places(model: nn.Module) -> list[Place]:
         own = dict(module.named_parameters(recurse=False))
         transient = module._non_persistent_buffers_set
         own |= {k: b for k, b in module.named_buffers(recurse=False) if k not in transient}
-        if parametrize.is_parametrized(module):
-            for attribute, pair in cast(nn.ModuleDict, module.parametrizations).items():
-                if is_gated(pair):
-                    own[attribute] = cast(Any, pair).original
+        for attribute, pair in _parametrizations(module):
+            if is_gated(pair):
+                own[attribute] = cast(Any, pair).original
         for attribute, tensor in own.items():
             if id(tensor) not in seen:
                 seen.add(id(tensor))
@@ -96,13 +95,17 @@ def places(model: nn.Module) -> list[Place]:
 def gated(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     """Name, module and attribute of every gated weight; of a shared one, for each that has it."""
     for path, module in model.named_modules():
-        if parametrize.is_parametrized(module):
-            for attribute, pair in cast(nn.ModuleDict, module.parametrizations).items():
-                if is_gated(pair):
-                    yield f"{path}.{attribute}" if path else attribute, module, attribute
+        for attribute, pair in _parametrizations(module):
+            if is_gated(pair):
+                yield f"{path}.{attribute}" if path else attribute, module, attribute
 
 
 def is_gated(module: nn.Module) -> bool:
     """Whether these are the parametrizations of a weight, and a gate is the first of them."""
     # Lists of other parametrizations (weight norm and the like) are left alone.
     return isinstance(module, parametrize.ParametrizationList) and isinstance(module[0], Gate)
+
+
+def _parametrizations(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    # Wrappers (torch.compile, checkpointing) show the attributes of what they hold as their own.
+    return cast(nn.ModuleDict, module._modules.get("parametrizations") or nn.ModuleDict()).items()

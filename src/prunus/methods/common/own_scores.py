@@ -58,7 +58,8 @@ class OwnScores:
     def temperature(self, beta_end: float, progress: float) -> float:
         """`beta`, for scores as they are."""
         beta = _SOFT + beta_end * progress**6 / 10 ** min(1.0, 10 * (1 - progress))
-        return beta * self.sharper ** _late(progress) / self.spread
+        sharpened: float = beta * self.sharper ** _late(progress)
+        return sharpened / self.spread
 
     def end_round(self) -> None:
         """Forget what was of this round alone."""
