@@ -113,6 +113,32 @@ def reliability() -> str:
     return f"{markdown([*header, 'commit'], rows)}\n\n{'; '.join(made)}."
 
 
+def serving() -> str:
+    found = read("serving")
+    first = found["servers"][0]["rate"]
+    rows = [
+        [
+            row["way"],
+            f"{row['rate']:,.0f}",
+            f"{row['rate'] / first:.1f}",
+            *(f"{1e3 * row[name]:.0f}" for name in ("p50", "p99")),
+            f"{1e6 * row['processor_seconds']:.0f}",
+            f"{row['growth_mib']:.1f}",
+            f"{row['refused'] + row['lost']:.0f}",
+            f"{row['lost_at_the_end']:.0f}",
+        ]
+        for row in found["servers"]
+    ]
+    header = ["server", "requests/s", "times", "median ms", "99 % ms", "processor µs a request"]
+    header += ["MiB more", "lost", "lost at SIGTERM"]
+    made = (
+        f"{found['network']} with {1 - found['sparsity']:.0%} of its weights, {found['clients']} "
+        f"callers (`wrk`), one image a request, {found['repeats']} turns of {found['seconds']} "
+        f"seconds (medians; what was lost in all of them); {found['machine']}."
+    )
+    return f"{markdown(header, rows)}\n\n{made}"
+
+
 def reproduced(name: str) -> str:
     """What `prunus reproduce` found: ours beside the paper's, and the plots."""
     content = read(name)
@@ -329,6 +355,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "penalty-cost": penalty_cost,
     "crossover": crossover,
     "deploy-speed": deploy_speed,
+    "serving": serving,
     "deploy-engines": deploy_engines,
     "deploy-learned": deploy_learned,
     "deploy-example": deploy_example,
