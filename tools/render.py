@@ -21,7 +21,7 @@ import methods_tables as methods
 import outputs
 
 from prunus.files import write_atomically
-from prunus.report.charts import metric_against_density, series_order
+from prunus.report.charts import metric_chart, series_order
 from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
@@ -398,7 +398,7 @@ def main() -> None:
     if not check:
         for name in PICTURES:
             comparison = compared_in(name)
-            chart = metric_against_density(comparison, series_order([comparison]))
+            chart = metric_chart(comparison, series_order([comparison]))
             # A white ground, because readers of the README may have a dark one; and room on the
             # right, because their fonts may be wider than those that the labels are measured with.
             chart = chart.configure(

@@ -12,6 +12,7 @@ from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Measure, Record, ReportData
 from prunus.report.select import Entry, at_equal_density, cost_of, picks, whole_cost
+from prunus.report.speeds import batches_of, speed_text
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
 
@@ -154,19 +155,23 @@ def _of_all(entries: Mapping[str, Entry]) -> str:
 def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
     """Every point beside the dense network: how good when, and whether it matches.
 
-    `sizes`: also what is connected, and what is kept of the multiply-adds, where that is known.
+    `sizes`: also what is connected, what is kept of the multiply-adds, and how many samples a
+    second the deployed network computes, where that is known.
     """
     metric, dense, points = comparison.metric, comparison.dense, ordered_points(comparison)
     measures = [m for m in get_args(Measure) if any(p.measured(m) for p in points)]
     shown = _sizes_of(points) if sizes else _sizes_of(points, ["network_density"])
+    batches = batches_of(points) if sizes else []
     header = ["method", "settings", "stage", heading(KEPT), *shown.values(),
+              *(f"samples/s, batch {batch}" for batch in batches),
               *(_with_unit(metric, measure) for measure in measures), "epochs"]  # fmt: skip
     rows = []
     if dense is not None:
         judged = f"matching on {comparison.split or 'test'}"
         header = [*header[:-1], "against dense", "epochs", judged]
         values = [""] * (len(measures) - 1) + [spread(metric, dense)]
-        rows.append(["dense", "", "training", *["100.00"] * (1 + len(shown)), *values, "", "", ""])
+        sized = [*["100.00"] * (1 + len(shown)), *[""] * len(batches)]
+        rows.append(["dense", "", "training", *sized, *values, "", "", ""])
     for point in points:
         found = [point.measured(measure) for measure in measures]
         last = point.records[0].measured[point.series.measure]
@@ -177,6 +182,7 @@ def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
             point.stage,
             spread(KEPT, point.density),
             *_sizes(point, shown),
+            *(speed_text(point, batch) for batch in batches),
             *(spread(metric, value) if value else "" for value in found),
             str(point.records[0].epochs + training),
         ]
