@@ -47,7 +47,7 @@ def sweep(
     """
     from prunus.sweeps.experiment import experiment_names, named_experiment, read_experiment
 
-    ours = str(experiment) in experiment_names() and not experiment.exists()
+    ours = str(experiment) in experiment_names() and not experiment.is_file()
     whole = named_experiment(str(experiment)) if ours else read_experiment(experiment)
     chosen = whole.at_scale(scale)
     # Of ours too: code is looked for in the current folder, which may be anybody's.

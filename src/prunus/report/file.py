@@ -15,6 +15,7 @@ from prunus.report.panel import versions_of
 from prunus.report.records import Measure, Record, ReportData
 from prunus.runs.origin import Origin, here
 from prunus.runs.results import StageResult
+from prunus.runs.speed import Speed
 from prunus.schema import Schema
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 from prunus.version import __version__
@@ -44,6 +45,7 @@ class Subnetwork(Schema):
     layers: dict[str, float] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, Origin | None] = Field(default_factory=dict)
+    speeds: tuple[Speed, ...] = ()
     conditions: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -43,6 +43,8 @@ class StageResult(Schema):
     """The part that is kept of all parameters of the network; older files do not have it."""
     kept_macs: float | None = None
     """The kept fraction of the multiply-adds of the masked layers."""
+    effective_density: float | None = None
+    """As `density`, but only of weights that are connected to input and output."""
     layers: dict[str, float] = Field(default_factory=dict)
     """The density of each masked parameter."""
     ticket: str | None = None

@@ -57,8 +57,8 @@ Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 class Retraining(Schema):
     """What to do with the tickets of a row's runs: train them from `w^(k)`."""
 
-    retrain: Literal["all", "last"] = "all"
-    """The ticket of each round, or that of the last."""
+    retrain: Literal["all", "last"] | tuple[Annotated[int, Field(ge=1)], ...] = "all"
+    """The tickets of all rounds, of the last one, or of the rounds with these numbers."""
     task: str | None = None
     """Another task to take the ticket to."""
     settings: Settings = Field(default_factory=dict)

@@ -190,11 +190,7 @@ class _Planner:
             raise SettingError(f"row {row!r}: full={given['full']!r} is neither true nor false")
         like = {name: value for name, value in given.items() if name not in ("control", "full")}
         epochs = _epochs(self._resolve("train", like, row))
-        if isinstance(source.settings, SearchSettings):
-            stages = [f"round {n}" for n in range(1, source.settings.rounds + 1)]
-        else:
-            stages = [_STAGE_OF_THE_TICKET[run.command]]
-        for stage in stages if what.retrain == "all" else stages[-1:]:
+        for stage in _stages_of_tickets(source, what):
             retraining = AwaitsTicket(
                 id=f"{row}/{run.key}/{ticket_path(stage).stem}/{_digest(given)}",
                 command="retrain",
@@ -270,3 +266,24 @@ def _row_name(run: Planned, task: str, control: str | None) -> str:
 def _digest(given: Mapping[str, Any]) -> str:
     text = json.dumps({**given, "out": "", "data_root": ""}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _stages_of_tickets(source: _Source, what: Retraining) -> list[str]:
+    """The stages of a run whose tickets are to be re-trained."""
+    if isinstance(source.settings, SearchSettings):
+        rounds = source.settings.rounds
+        stages = [f"round {n}" for n in range(1, rounds + 1)]
+    else:
+        rounds = 1
+        stages = [_STAGE_OF_THE_TICKET[source.run.command]]
+    if what.retrain == "all":
+        return stages
+    if what.retrain == "last":
+        return stages[-1:]
+    missing = [n for n in what.retrain if n > rounds]
+    if missing:
+        raise SettingError(
+            f"row {source.run.row!r}: retrain={list(what.retrain)} asks for the ticket of round "
+            f"{missing[0]}, but there are {rounds}: give numbers up to that, or more rounds"
+        )
+    return [stages[n - 1] for n in what.retrain]
