@@ -11,7 +11,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +66,24 @@ def demo_finding() -> str:
 
 
 def gate_overhead() -> str:
+    def cell(part: Mapping[str, Any], variant: str, name: str, digits: int) -> str:
+        return f"{part[variant][name]:.{digits}f}" if variant in part else ""
+
     rows = [
-        [network, variant, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}"]
-        for network, variants in read("gate_overhead")["results"].items()
-        for variant, r in variants.items()
+        [
+            network,
+            variant,
+            cell(parts["eager"], variant, "ms", 2),
+            cell(parts["eager"], variant, "ratio", 3),
+            cell(parts["compiled"], variant, "ms", 2),
+            cell(parts["compiled"], variant, "ratio", 3),
+            cell(parts["memory"], variant, "peak MiB", 0),
+        ]
+        for network, parts in read("gate_overhead")["results"].items()
+        for variant in parts["eager"]
     ]
-    return markdown(["network", "variant", "ms a step", "ratio to dense", "peak MiB"], rows)
+    header = ["network", "variant", "ms a step", "ratio to dense", "compiled, ms", "ratio to dense"]
+    return markdown([*header, "peak MiB"], rows)
 
 
 def score_lr() -> str:
@@ -85,16 +97,6 @@ def throughput() -> str:
     table = markdown(["", "images a second", "against the usual way"], rows)
     ratio = results["input alone"]["against what the network consumes"]
     return f"{table}\n\nThe input alone is {ratio:,.0f} times as fast as the fastest training."
-
-
-def cifar_curve() -> str:
-    content = read("cifar_curve")
-    rows = [
-        [str(m["epoch"]), f"{m['loss']:.3f}", f"{100 * m['validation_accuracy']:.2f} %"]
-        for m in content["metrics"]
-    ]
-    table = markdown(["epoch", "training loss", "validation accuracy"], rows)
-    return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
 
 
 def sweeps() -> str:
@@ -121,6 +123,32 @@ def reliability() -> str:
     header = ["what", "times", "runs compared", "files compared", "differences", "seconds"]
     made = dict.fromkeys(f"{p['machine']}, seed {p['seed']}" for p in parts.values())
     return f"{markdown([*header, 'commit'], rows)}\n\n{'; '.join(made)}."
+
+
+def serving() -> str:
+    found = read("serving")
+    first = found["servers"][0]["rate"]
+    rows = [
+        [
+            row["way"],
+            f"{row['rate']:,.0f}",
+            f"{row['rate'] / first:.1f}",
+            *(f"{1e3 * row[name]:.0f}" for name in ("p50", "p99")),
+            f"{1e6 * row['processor_seconds']:.0f}",
+            f"{row['growth_mib']:.1f}",
+            f"{row['refused'] + row['lost']:.0f}",
+            f"{row['lost_at_the_end']:.0f}",
+        ]
+        for row in found["servers"]
+    ]
+    header = ["server", "requests/s", "times", "median ms", "99 % ms", "processor µs a request"]
+    header += ["MiB more", "lost", "lost at SIGTERM"]
+    made = (
+        f"{found['network']} with {1 - found['sparsity']:.0%} of its weights, {found['clients']} "
+        f"callers (`wrk`), one image a request, {found['repeats']} turns of {found['seconds']} "
+        f"seconds (medians; what was lost in all of them); {found['machine']}."
+    )
+    return f"{markdown(header, rows)}\n\n{made}"
 
 
 def reproduced(name: str) -> str:
@@ -330,16 +358,17 @@ TABLES: dict[str, Callable[[], str]] = {
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
     "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
+    "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
-    "cifar-curve": cifar_curve,
     "sweeps": sweeps,
     "reliability": reliability,
     "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
     "crossover": crossover,
     "deploy-speed": deploy_speed,
+    "serving": serving,
     "deploy-engines": deploy_engines,
     "deploy-learned": deploy_learned,
     "deploy-example": deploy_example,
@@ -356,8 +385,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpt": lambda: markdown(*integrations.gpt(read("gpt"))),
     "gpt-lead": lambda: markdown(*integrations.gpt_lead(read("gpt"))),
     "gpt-tuning": lambda: markdown(*integrations.gpt_tuning(read("gpt"))),
-    "table1-cpu": lambda: reproduced("table1-cpu"),
-    "table2-cpu": lambda: reproduced("table2-cpu"),
+    "table1-short": lambda: reproduced("table1-short"),
+    "table2-short": lambda: reproduced("table2-short"),
     **{f"output-{name}": output(name) for page in outputs.PAGES.values() for name in page},
 }
 

@@ -85,6 +85,7 @@ def test_what_does_not_go_together(cli, clock, more, message):
     assert status == 2 and message in errors
 
 
+@pytest.mark.filterwarnings("always::prunus.PrunusWarning")
 def test_a_report_measures_each_network_once(cli, clock):
     assert cli("train", *TASK)[0] == 0
     assert cli("prune", *TASK, "--method", "gmp", "--target-density", "0.1")[0] == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prunus.cli.options import Flag
 from prunus.cli.output import AsJson, answering, next_step
+from prunus.cli.trust import leads_out
 from prunus.errors import SettingError
 from prunus.files import inside
 from prunus.lookup import trusting
@@ -152,10 +153,15 @@ def task_of(
         raise SettingError(f"{path} does not say which task it is for: give --task")
     # The run that wrote the ticket, if it still lies in its folder.
     file = path.resolve().parent.parent / "settings.yaml"
-    run = DataOfRun.parse(read_settings(file) if file.exists() else {})
-    if data is None and not inside(run.data_root):
+    content = read_settings(file) if file.exists() else {}
+    try:
+        run = DataOfRun.parse(content)
+    except SettingError as error:
+        raise SettingError(f"{file}: {error}") from error
+    if data is None and leads_out(run.data_root, "data_root", file.parent):
         raise SettingError(
-            f"{file}: data_root={str(run.data_root)!r} leads out of the current folder: give --data"
+            f"{file}: data_root={str(run.data_root)!r} leads out of the folder of this file: give "
+            "--data"
         )
     with trusting(task or ""):
         return load_task(name, data or run.data_root, run.data, fetch_missing=download)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -137,10 +139,8 @@ def _run(
                 command, given, sparsity, fetch_missing=common.download
             )
         else:
-            if sparsity.at_once != 1:
-                raise SettingError(
-                    "--at-once is for --bisect; prunus sweep does many runs side by side"
-                )
+            if sparsity.at_once is not None or sparsity.tolerance is not None:
+                raise SettingError("--at-once and --tolerance are for --bisect: leave them out")
             settings, task = resolve(command, given, fetch_missing=common.download)
             if task.about:
                 rank_zero_only(print)(task.about)
@@ -156,9 +156,10 @@ def _run(
         @rank_zero_only
         def show() -> None:
             show_results(results, settings.folder, finished=before)
+            about: dict[str, Any] = {}
             if found is not None:
                 show_bisection(found)
-            about: dict[str, Any] = {}
+                about = {"bisection": asdict(found)}
             if budget is not None:
                 speed = speed_of_run(settings.folder, results, task, sparsity.batch)
                 budget.show(speed)
@@ -239,20 +240,19 @@ def _bisect(
 
     if sparsity.target_density is None or len(sparsity.target_density) != 1:
         raise SettingError("--bisect needs one --target-density to find")
-    target, at_once = sparsity.target_density[0], sparsity.at_once
-    if at_once == 1:
-        return bisect_runs(command, given, target, fetch_missing=fetch_missing)
-    with LocalExecutor(at_once) as executor:
+    options: dict[str, Any] = {"tolerance": sparsity.tolerance, "at_once": sparsity.at_once}
+    with ExitStack() as stack:
+        if sparsity.at_once is not None:
+            options["executor"] = stack.enter_context(LocalExecutor(sparsity.at_once))
         return bisect_runs(
             command,
             given,
-            target,
+            sparsity.target_density[0],
             fetch_missing=fetch_missing,
-            executor=executor,
-            at_once=at_once,
-            tell=lambda trial: print(
-                f"mask init {trial.mask_init:g}: {percent(trial.density)} kept"
+            tell=lambda name, trial: print(
+                f"{name} {trial.value:g}: {percent(trial.density)} kept"
             ),
+            **{name: value for name, value in options.items() if value is not None},
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -39,7 +39,7 @@ class Subnetwork(Schema):
     density: float
     epochs: int
     measured: dict[Measure, StageResult]
-    metrics: tuple[MetricInfo, ...] = (ACCURACY,)
+    metrics: Annotated[tuple[MetricInfo, ...], Field(min_length=1)] = (ACCURACY,)
     retraining: str | None = None
     control: str | None = None
     layers: dict[str, float] = Field(default_factory=dict)

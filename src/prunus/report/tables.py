@@ -115,8 +115,8 @@ def cost_table(comparison: Comparison) -> Table:
     """What all subnetworks of a series cost to find."""
     rows = []
     for series in comparison.series:
-        cost, count = whole_cost(series), len(series.records) / len(series.seeds)
-        rows.append([series.name, f"{count:.3g}", f"{cost.sequential:.0f}", f"{cost.parallel:.0f}"])
+        cost, count = whole_cost(series), str(len(series.points))
+        rows.append([series.name, count, f"{cost.sequential:.0f}", f"{cost.parallel:.0f}"])
     return Table(["search", "subnetworks", "epochs", "parallel"], rows)
 
 

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from prunus.errors import SettingError
 from prunus.files import parse_json, read_text, write_atomically
@@ -80,7 +80,7 @@ class RunResults(Schema):
     task: str
     label: str
     seed: int
-    metrics: tuple[MetricInfo, ...] = (ACCURACY,)
+    metrics: Annotated[tuple[MetricInfo, ...], Field(min_length=1)] = (ACCURACY,)
     """What was measured; picks and plots use the first."""
     stages: tuple[StageResult, ...] = ()
     finished: bool = False
@@ -90,6 +90,12 @@ class RunResults(Schema):
     """Epochs that the weights of a re-trained ticket had before."""
     not_transferred: dict[str, str] = Field(default_factory=dict)
     """Tensors that a ticket of another task did not set, and why."""
+
+    @model_validator(mode="after")
+    def _finished_something(self) -> Self:
+        if self.finished and not self.stages:
+            raise ValueError("it says that the run is finished, and has no stages")
+        return self
 
     @property
     def metric(self) -> MetricInfo:
