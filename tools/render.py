@@ -356,6 +356,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
     "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
