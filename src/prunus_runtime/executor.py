@@ -21,7 +21,7 @@ from prunus_runtime.planner import arena_size, make_program
 MOST = 3 * 2**20
 """The most floats that the activations of a chunk of several images may take: more was slower."""
 TRIES = 20
-"""Calls with helpers, and calls without, before one of both is chosen. It takes some calls until the
+"""Calls with helpers, and calls without, before one of both is chosen. It takes some until the
 system has given helpers a processor of their own."""
 
 
