@@ -3,7 +3,7 @@
 Compiles `int8_layers.cpp`, for processors with AVX-512 and VNNI, and runs it: layers of tokens at
 several densities, one thread, the best of several turns in seconds of the processor.
 
-Run `python benchmarks/int8_layers.py --out results/int8.json`; about half a minute of one processor.
+Run `python benchmarks/int8_layers.py --out results/int8.json`; half a minute of a processor.
 """
 
 from __future__ import annotations

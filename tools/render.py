@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,18 +185,34 @@ def crossover() -> str:
     return markdown(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
 
 
-def _random_masks() -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows by network and batch, then by mask."""
+def int8() -> str:
+    """Microseconds of linear layers of tokens, in float32 and in int8."""
+    kinds = ["fp32_lists", "fp32_bundles", "int8_groups", "rounding"]
+    rows = [
+        [
+            f"{row['inputs']} to {row['outputs']}",
+            f"{100 * row['density']:g} %",
+            *(f"{1e6 * row[kind]:.0f}" for kind in kinds),
+            f"{row['gain']:.2f}",
+        ]
+        for row in read("int8")["rows"]
+    ]
+    header = ["layer", "kept", "lists, µs", "bundles, µs", "int8, µs", "rounding, µs", "gain"]
+    return markdown(header, rows)
+
+
+def _random_masks(name: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """Rows of a results file by network and batch, then by mask."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in read("deploy")["rows"]:
+    for row in read(name)["rows"]:
         if row["mask"].endswith("%"):
             found.setdefault((row["network"], row["batch"]), {})[row["mask"]] = row
     return found
 
 
-def deploy_speed() -> str:
+def deploy_speed(name: str) -> str:
     """Times of dense ONNX Runtime over those of the sparse runtime, by random mask."""
-    places = _random_masks()
+    places = _random_masks(name)
     masks = list(next(iter(places.values())))
     rows = [
         [*map(str, place), *(f"{here[mask]['speedup']:.1f}" for mask in masks)]
@@ -204,10 +221,11 @@ def deploy_speed() -> str:
     return markdown(["network", "batch", *masks], rows)
 
 
-def deploy_engines() -> str:
+def deploy_engines(name: str) -> str:
     """Times of dense ONNX Runtime over those of other engines that ran the dense network."""
     dense = {
-        place: next(iter(here.values()))["dense_seconds"] for place, here in _random_masks().items()
+        place: next(iter(here.values()))["dense_seconds"]
+        for place, here in _random_masks(name).items()
     }
     others = [name for name in next(iter(dense.values())) if name != "onnxruntime"]
     rows = [
@@ -217,7 +235,19 @@ def deploy_engines() -> str:
     return markdown(["network", "batch", *others], rows)
 
 
-def deploy_learned() -> str:
+def deploy_exact(name: str) -> str:
+    """How exact the deployed networks are, and how they compare with the fastest engine of each."""
+    rows = read(name)["rows"]
+    least = min(min(row["dense_seconds"].values()) / row["seconds"] for row in rows)
+    difference = max(row["relative_difference"] for row in rows)
+    return (
+        f"In every cell the sparse network is at least {least:.1f} times as fast as the dense one "
+        f"in the fastest of all these engines, and differs from PyTorch by at most "
+        f"{difference:.0e} of the largest output."
+    )
+
+
+def deploy_learned(name: str) -> str:
     """The same for masks that were learned."""
     rows = [
         [
@@ -228,7 +258,7 @@ def deploy_learned() -> str:
             str(row["batch"]),
             f"{row['speedup']:.1f}",
         ]
-        for row in read("deploy")["rows"]
+        for row in read(name)["rows"]
         if not row["mask"].endswith("%")
     ]
     header = ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"]
@@ -338,9 +368,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
     "crossover": crossover,
-    "deploy-speed": deploy_speed,
-    "deploy-engines": deploy_engines,
-    "deploy-learned": deploy_learned,
+    "deploy-speed": partial(deploy_speed, "deploy"),
+    "deploy-engines": partial(deploy_engines, "deploy"),
+    "deploy-learned": partial(deploy_learned, "deploy"),
+    "transformers-speed": partial(deploy_speed, "deploy-transformers"),
+    "transformers-engines": partial(deploy_engines, "deploy-transformers"),
+    "transformers-exact": partial(deploy_exact, "deploy-transformers"),
+    "resnet20-speed": partial(deploy_speed, "deploy-resnet20"),
+    "resnet20-learned": partial(deploy_learned, "deploy-resnet20"),
+    "int8": int8,
     "deploy-example": deploy_example,
     "deploy-headline": deploy_headline,
     "deploy-example-notes": deploy_example_notes,
