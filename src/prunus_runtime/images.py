@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prunus_runtime.checks import printable, shown, text
+from prunus_runtime.checks import shown, text
 from prunus_runtime.errors import GraphError, InputError
 from prunus_runtime.operation import Array, Shape
+from prunus_runtime.printing import printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -157,7 +158,7 @@ class Images:
             f"        the shorter side becomes {self.short_side} pixels; the middle is cut out",
         ]
         if self.classes:
-            lines.append(f"classes: {', '.join(self.classes)}")
+            lines.append(printable(f"{len(self.classes)} classes: {', '.join(self.classes)}"))
         return "\n".join(lines)
 
 

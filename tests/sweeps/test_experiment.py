@@ -104,6 +104,8 @@ def test_scales_are_merged_over_the_experiment():
             "below 'rows.0.then.0' named 'retain'. Did you mean 'retrain'",
         ),
         ({"rows": [{"command": "retrain"}]}, "rows.0.command='retrain'"),
+        ({"rows": [{"then": 5}]}, "rows.0.then=5"),
+        ({"tasks": [{"digits/lenet": {}}]}, "tasks="),
         ({"rows": []}, "rows=.*at least 1 item"),
         ({"seeds": [-1]}, "seeds.0=-1"),
         ({"name": "a/b"}, "name='a/b'"),
