@@ -1,12 +1,14 @@
 """What gates cost: time of a training step with them over a dense step, and peak memory.
 
 Compared with the dense network, in one process and interleaved step by step:
-- `prunus`: Continuous Sparsification as this library does it;
+- `prunus`: Continuous Sparsification as this library does it, the optimiser moves the scores;
+- `prunus, budget`: the same with a budget, the method moves the scores;
 - `stored mask`: the paper's published layer, which computes the mask in the forward pass and keeps
   it, and takes the penalty from there;
 - `torch prune`: `torch.nn.utils.prune` with a fixed mask, which learns nothing about the mask.
 
-Run `make bench`, or `python benchmarks/gate_overhead.py --out results/gate_overhead.json`.
+Eager, compiled (`torch.compile` of the model; not of `torch prune`), and memory in eager mode. Run
+`make bench`, or parts of it: what is measured replaces only itself in the results file.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from prunus.tables import text_table
 from prunus.tasks.networks import build_network
 
 Step = Callable[[], None]
-NETWORKS = ["resnet20", "vgg16", "vgg16, batch 128", "mlp", "transformer"]
-VARIANTS = ("dense", "prunus", "stored mask", "torch prune")
+NETWORKS = ["resnet20", "vgg16", "mlp", "transformer", "gpt2"]
+VARIANTS = ("dense", "prunus", "prunus, budget", "stored mask", "torch prune")
+PARTS = ("eager", "compiled", "memory")
 
 
 class StoredMask(nn.Module):
@@ -67,17 +70,34 @@ class TinyTransformer(nn.Module):
         return self.head(self.blocks(self.embed(x)).mean(1))
 
 
+class SmallGPT2(nn.Module):
+    """A GPT-2 of `transformers`, 256 wide with 4 layers, that predicts the next character."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        sizes = {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 64, "vocab_size": 256}
+        self.net = GPT2LMHeadModel(
+            GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False)
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.net(tokens).logits.flatten(0, 1)
+
+
 def networks(name: str) -> tuple[nn.Module, Tensor, Select]:
     """A network, a batch for it, and what of it to sparsify."""
     sizes = {"num_classes": 10, "image_size": 32, "channels": 3}
     match name:
         case "resnet20":
             return build_network("resnet20", **sizes), torch.randn(128, 3, 32, 32), "paper"
-        case "vgg16" | "vgg16, batch 128":  # the paper's batch, and one like the other networks'
-            batch = 64 if name == "vgg16" else 128
-            return build_network("vgg16", **sizes), torch.randn(batch, 3, 32, 32), "paper"
+        case "vgg16":
+            return build_network("vgg16", **sizes), torch.randn(64, 3, 32, 32), "paper"
         case "mlp":
             return build_network("mlp", **sizes), torch.randn(128, 3, 32, 32), "linear"
+        case "gpt2":
+            return SmallGPT2(), torch.randint(0, 256, (32, 64)), "body"
         case _:
             # torch.nn.utils.prune works by hooks that attention's output projection never calls.
             return (
@@ -87,17 +107,20 @@ def networks(name: str) -> tuple[nn.Module, Tensor, Select]:
             )
 
 
-def make_step(network: str, variant: str) -> Step:
+def make_step(network: str, variant: str, compiled: bool = False) -> Step:
     """A function that does one whole training step of a variant."""
     torch.manual_seed(0)
     model, batch, select = networks(network)
-    labels = torch.randint(0, 10, (len(batch),))
+    labels = torch.randint(0, 10, (len(batch) if batch.is_floating_point() else batch.numel(),))
     penalty: Callable[[], Tensor] = lambda: torch.zeros(())  # noqa: E731
     after: Step = lambda: None  # noqa: E731
     groups: list[dict[str, object]] = [{"params": list(model.parameters())}]
     chosen = prunus.choose(model, select)
-    if variant == "prunus":
-        cs = prunus.ContinuousSparsification(model, steps=10_000, select=select, rewind_step=None)
+    if variant.startswith("prunus"):
+        budget = 0.1 if variant == "prunus, budget" else None
+        cs = prunus.ContinuousSparsification(
+            model, steps=10_000, select=select, rewind_step=None, target_density=budget
+        )
         groups, penalty, after = cs.param_groups(lr=0.01, weight_decay=1e-4), cs.penalty, cs.step
     elif variant == "stored mask":
         gates = []
@@ -115,9 +138,10 @@ def make_step(network: str, variant: str) -> Step:
             prune.random_unstructured(module, attribute, amount=0.9)
         groups = [{"params": list(model.parameters())}]
     optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=1e-4)
+    call = torch.compile(model) if compiled else model
 
     def step() -> None:
-        loss = F.cross_entropy(model(batch), labels) + penalty()
+        loss = F.cross_entropy(call(batch), labels) + penalty()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -126,15 +150,16 @@ def make_step(network: str, variant: str) -> Step:
     return step
 
 
-def time_steps(network: str, seconds: float) -> dict[str, dict[str, float]]:
+def time_steps(network: str, seconds: float, compiled: bool) -> dict[str, dict[str, float]]:
     """Median step time of each variant, and the median of its ratio to the dense step beside it."""
-    steps = {variant: make_step(network, variant) for variant in VARIANTS}
+    variants = [v for v in VARIANTS if not compiled or v != "torch prune"]
+    steps = {variant: make_step(network, variant, compiled) for variant in variants}
     for step in steps.values():
         step()
         step()
-    times: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    times: dict[str, list[float]] = {variant: [] for variant in variants}
     end = time.perf_counter() + seconds
-    order, shuffle = list(VARIANTS), random.Random(0)
+    order, shuffle = list(variants), random.Random(0)
     while time.perf_counter() < end or len(times["dense"]) < 5:
         shuffle.shuffle(order)  # what one leaves in caches and heap must not favour another
         for variant in order:
@@ -143,11 +168,11 @@ def time_steps(network: str, seconds: float) -> dict[str, dict[str, float]]:
             times[variant].append(time.perf_counter() - start)
     ratios = {
         v: statistics.median(t / d for t, d in zip(times[v], times["dense"], strict=True))
-        for v in VARIANTS
+        for v in variants
     }
     return {
         v: {"ms": 1000 * statistics.median(times[v]), "ratio": ratios[v], "steps": len(times[v])}
-        for v in VARIANTS
+        for v in variants
     }
 
 
@@ -194,23 +219,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/gate_overhead.json"))
     parser.add_argument("--seconds", type=float, default=60, help="measuring time for each network")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     arguments = parser.parse_args()
-    results = {}
+    known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    results = known.get("results", {})
     for network in arguments.networks:
-        results[network] = time_steps(network, arguments.seconds)
-        for variant in VARIANTS:
-            results[network][variant]["peak MiB"] = peak_memory(network, variant)
-        rows = [
-            [v, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}", f"{r['steps']:.0f}"]
-            for v, r in results[network].items()
-        ]
-        print(f"\n{network}")
-        print(text_table(["variant", "ms a step", "ratio to dense", "peak MiB", "steps"], rows))
-    machine = {"processor": platform.processor() or platform.machine(), "torch": torch.__version__,
-               "threads": torch.get_num_threads()}  # fmt: skip
-    write_atomically(
-        arguments.out, json.dumps({"machine": machine, "results": results}, indent=1) + "\n"
-    )
+        found = results.setdefault(network, {})
+        for part in arguments.parts:
+            if part == "memory":
+                found[part] = {v: {"peak MiB": peak_memory(network, v)} for v in VARIANTS}
+            else:
+                found[part] = time_steps(network, arguments.seconds, part == "compiled")
+            rows = [
+                [variant, *(f"{number:.3f}" for number in numbers.values())]
+                for variant, numbers in found[part].items()
+            ]
+            print(f"\n{network}, {part}")
+            print(text_table(["variant", *found[part]["dense"]], rows), flush=True)
+        results = {name: results[name] for name in NETWORKS if name in results}
+        machine = {"processor": platform.processor() or platform.machine(),
+                   "torch": torch.__version__, "threads": torch.get_num_threads()}  # fmt: skip
+        content = {"machine": machine, "results": results}
+        write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,17 +11,18 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cs_tables
+import deploy_tables as deployed
 import integrations_tables as integrations
 import methods_tables as methods
 import outputs
 
 from prunus.files import write_atomically
-from prunus.report.charts import metric_against_density, series_order
+from prunus.report.charts import metric_chart, series_order
 from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
@@ -66,12 +67,24 @@ def demo_finding() -> str:
 
 
 def gate_overhead() -> str:
+    def cell(part: Mapping[str, Any], variant: str, name: str, digits: int) -> str:
+        return f"{part[variant][name]:.{digits}f}" if variant in part else ""
+
     rows = [
-        [network, variant, f"{r['ms']:.2f}", f"{r['ratio']:.3f}", f"{r['peak MiB']:.0f}"]
-        for network, variants in read("gate_overhead")["results"].items()
-        for variant, r in variants.items()
+        [
+            network,
+            variant,
+            cell(parts["eager"], variant, "ms", 2),
+            cell(parts["eager"], variant, "ratio", 3),
+            cell(parts["compiled"], variant, "ms", 2),
+            cell(parts["compiled"], variant, "ratio", 3),
+            cell(parts["memory"], variant, "peak MiB", 0),
+        ]
+        for network, parts in read("gate_overhead")["results"].items()
+        for variant in parts["eager"]
     ]
-    return markdown(["network", "variant", "ms a step", "ratio to dense", "peak MiB"], rows)
+    header = ["network", "variant", "ms a step", "ratio to dense", "compiled, ms", "ratio to dense"]
+    return markdown([*header, "peak MiB"], rows)
 
 
 def score_lr() -> str:
@@ -85,16 +98,6 @@ def throughput() -> str:
     table = markdown(["", "images a second", "against the usual way"], rows)
     ratio = results["input alone"]["against what the network consumes"]
     return f"{table}\n\nThe input alone is {ratio:,.0f} times as fast as the fastest training."
-
-
-def cifar_curve() -> str:
-    content = read("cifar_curve")
-    rows = [
-        [str(m["epoch"]), f"{m['loss']:.3f}", f"{100 * m['validation_accuracy']:.2f} %"]
-        for m in content["metrics"]
-    ]
-    table = markdown(["epoch", "training loss", "validation accuracy"], rows)
-    return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
 
 
 def sweeps() -> str:
@@ -210,55 +213,9 @@ def crossover() -> str:
     return markdown(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
 
 
-def _random_masks() -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows by network and batch, then by mask."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in read("deploy")["rows"]:
-        if row["mask"].endswith("%"):
-            found.setdefault((row["network"], row["batch"]), {})[row["mask"]] = row
-    return found
-
-
-def deploy_speed() -> str:
-    """Times of dense ONNX Runtime over those of the sparse runtime, by random mask."""
-    places = _random_masks()
-    masks = list(next(iter(places.values())))
-    rows = [
-        [*map(str, place), *(f"{here[mask]['speedup']:.1f}" for mask in masks)]
-        for place, here in places.items()
-    ]
-    return markdown(["network", "batch", *masks], rows)
-
-
-def deploy_engines() -> str:
-    """Times of dense ONNX Runtime over those of other engines that ran the dense network."""
-    dense = {
-        place: next(iter(here.values()))["dense_seconds"] for place, here in _random_masks().items()
-    }
-    others = [name for name in next(iter(dense.values())) if name != "onnxruntime"]
-    rows = [
-        [*map(str, place), *(f"{seconds['onnxruntime'] / seconds[name]:.2f}" for name in others)]
-        for place, seconds in dense.items()
-    ]
-    return markdown(["network", "batch", *others], rows)
-
-
-def deploy_learned() -> str:
-    """The same for masks that were learned."""
-    rows = [
-        [
-            row["network"],
-            row["mask"],
-            f"{100 * row['kept_weights']:.1f} %",
-            f"{100 * row['kept_macs']:.1f} %",
-            str(row["batch"]),
-            f"{row['speedup']:.1f}",
-        ]
-        for row in read("deploy")["rows"]
-        if not row["mask"].endswith("%")
-    ]
-    header = ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"]
-    return markdown(header, rows)
+def deploy_table(table: Callable[[Any], Any], name: str) -> Callable[[], str]:
+    """What renders one of the tables of deployed networks from a results file."""
+    return lambda: markdown(*table(read(name)["rows"]))
 
 
 def deploy_example() -> str:
@@ -328,7 +285,7 @@ def trials() -> str:
 
 def by_method(name: str) -> str:
     """Every subnetwork: what it keeps of weights and of work, and how good that is."""
-    table = points_table(compared_in(name), macs=True)
+    table = points_table(compared_in(name), sizes=True)
     return markdown(table.header, table.rows)
 
 
@@ -354,20 +311,27 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
+    "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
-    "cifar-curve": cifar_curve,
     "sweeps": sweeps,
     "reliability": reliability,
     "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
     "crossover": crossover,
-    "deploy-speed": deploy_speed,
+    "deploy-speed": deploy_table(deployed.speed, "deploy"),
+    "deploy-engines": deploy_table(deployed.engines, "deploy"),
+    "deploy-learned": deploy_table(deployed.learned, "deploy"),
+    "transformers-speed": deploy_table(deployed.speed, "deploy-transformers"),
+    "transformers-engines": deploy_table(deployed.engines, "deploy-transformers"),
+    "transformers-exact": lambda: deployed.exact(read("deploy-transformers")["rows"]),
+    "resnet20-speed": deploy_table(deployed.speed, "deploy-resnet20"),
+    "resnet20-learned": deploy_table(deployed.learned, "deploy-resnet20"),
+    "int8": deploy_table(deployed.int8, "int8"),
     "serving": serving,
-    "deploy-engines": deploy_engines,
-    "deploy-learned": deploy_learned,
     "deploy-example": deploy_example,
     "deploy-headline": deploy_headline,
     "deploy-example-notes": deploy_example_notes,
@@ -382,8 +346,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpt": lambda: markdown(*integrations.gpt(read("gpt"))),
     "gpt-lead": lambda: markdown(*integrations.gpt_lead(read("gpt"))),
     "gpt-tuning": lambda: markdown(*integrations.gpt_tuning(read("gpt"))),
-    "table1-cpu": lambda: reproduced("table1-cpu"),
-    "table2-cpu": lambda: reproduced("table2-cpu"),
+    "table1-short": lambda: reproduced("table1-short"),
+    "table2-short": lambda: reproduced("table2-short"),
     **{f"output-{name}": output(name) for page in outputs.PAGES.values() for name in page},
 }
 
@@ -408,7 +372,7 @@ def main() -> None:
     if not check:
         for name in PICTURES:
             comparison = compared_in(name)
-            chart = metric_against_density(comparison, series_order([comparison]))
+            chart = metric_chart(comparison, series_order([comparison]))
             # A white ground, because readers of the README may have a dark one; and room on the
             # right, because their fonts may be wider than those that the labels are measured with.
             chart = chart.configure(

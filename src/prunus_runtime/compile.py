@@ -27,7 +27,7 @@ _FLAGS = [
     *("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wall", "-Wno-psabi"),
     "-Werror=switch",  # every activation has its function
     # A product and a sum become one operation; nothing else is reordered.
-    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd"),
 ]
 _AVX512 = ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma"]
 _AVX512 += ["-mprefer-vector-width=512"]
@@ -69,6 +69,8 @@ def compile_native(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
                 names = [f"-DKERNELS=kernels_{isa}", f"-DMOST_VECTORS=most_{isa}"]
                 sizes = [f"-DLANES={lanes}", f"-DMOST={most}"]
                 jobs[isa] = [*command, *options, *names, *sizes, str(SOURCES / "kernels.cpp")]
+                gates = [f"-DGATES=prunus_gates_{isa}", str(SOURCES / "gates.cpp")]
+                jobs[f"gates_{isa}"] = [*command, *options, *gates]
         objects = {name: f"{folder}/{name}.o" for name in jobs}
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_run, ([*jobs[n], *flags, "-c", "-o", objects[n]] for n in jobs)))

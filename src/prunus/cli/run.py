@@ -119,16 +119,20 @@ def _run(
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
     from prunus.cli.show import show_bisection, show_results
+    from prunus.cli.speed import budget_for, speed_of_run
     from prunus.runs import execute, resolve
     from prunus.runs.results import finished_at
+    from prunus.runs.settings_file import merge
 
     given, names = _settings(common, sparsity, own or {})
     if command == "search":
-        _complete_rounds(given, bisect=sparsity.bisect)
+        _complete_rounds(given, one=sparsity.bisect or sparsity.target_speedup is not None)
     use_threads(common.threads, given.get("engine"))
     with trusting(*names), answering(as_json=common.json) as answer:
-        found = before = None
+        found = before = budget = None
         if sparsity.bisect:
+            if sparsity.target_speedup is not None:
+                raise SettingError("--bisect finds a density: leave out --target-speedup")
             if common.fresh:
                 raise SettingError("--fresh does one run again: leave out --bisect, or use --out")
             found, settings, results = _bisect(
@@ -140,6 +144,10 @@ def _run(
             settings, task = resolve(command, given, fetch_missing=common.download)
             if task.about:
                 rank_zero_only(print)(task.about)
+            if sparsity.target_speedup is not None:
+                budget = budget_for(sparsity.target_speedup, sparsity.batch, settings, task)
+                own_budget = {"method": {"target_macs": budget.macs}}
+                settings, _ = resolve(command, merge(given, own_budget), load=lambda *_, **__: task)
             if common.fresh:
                 rank_zero_only(_move_away)(settings.folder)
             before = finished_at(settings.folder)
@@ -148,11 +156,16 @@ def _run(
         @rank_zero_only
         def show() -> None:
             show_results(results, settings.folder, finished=before)
+            about: dict[str, Any] = {}
             if found is not None:
                 show_bisection(found)
+                about = {"bisection": asdict(found)}
+            if budget is not None:
+                speed = speed_of_run(settings.folder, results, task, sparsity.batch)
+                budget.show(speed)
+                about = {"speedup": budget.as_dict(speed)}
             _show_next(results, settings)
-            tried = {} if found is None else {"bisection": asdict(found)}
-            answer({"run": settings.folder, **results.model_dump(mode="json"), **tried})
+            answer({"run": settings.folder, **results.model_dump(mode="json"), **about})
 
         show()
 
@@ -208,14 +221,14 @@ def _settings(
     return merge(file, typed), names + trusted_in(common.config, left, trust=common.trust)
 
 
-def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
+def _complete_rounds(given: dict[str, Any], *, one: bool) -> None:
     """If rounds are not given: one for each density or rate, where there are several."""
     method = given.get("method")
     for name in ("target_density", "target_macs", "rate"):
         value = method.get(name) if isinstance(method, Mapping) else None
         if isinstance(value, list) or (value is not None and name != "rate"):
             given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
-    if bisect:
+    if one:
         given.setdefault("rounds", 1)
 
 

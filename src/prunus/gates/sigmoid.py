@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from prunus.gates import native
 from prunus.gates.base import Gate
 from prunus.gates.granularity import Layout
 from prunus.gates.sharded import is_sharded, local, summed_up
@@ -40,12 +41,16 @@ class SigmoidGate(Gate):
             score = torch.full(layout.score, mask_init, dtype=dtype, device=weight.device)
         self.score = nn.Parameter(score.detach())
         self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
-        self._forward_l1: tuple[Tensor, tuple[int, int], list[bool]] | None = None
+        self._forward_l1: tuple[Tensor, tuple[int, int], list[bool] | None] | None = None
 
     def soft(self, w: Tensor) -> Tensor:
         v, s, beta = w.view(self.layout.view), self.score, self.temperature
         if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
-            gated = self.scale * self.soft_mask() * v
+            m = self.soft_mask()
+            gated = self.scale * m * v
+            if self.penalised and torch.is_grad_enabled():
+                l1 = m.sum() * self.layout.weights_per_gate
+                self._forward_l1 = (l1, (s._version, beta._version), None)
         elif self.penalised and torch.is_grad_enabled():
             used: list[bool] = []
             gated, l1 = _gate(v, s, beta, self.scale, used)
@@ -68,9 +73,25 @@ class SigmoidGate(Gate):
             return summed_up(mask.sum() * self.layout.weights_per_gate, self.score)
         if latest is not None and torch.is_grad_enabled():
             l1, versions, used = latest
-            if versions == (self.score._version, self.temperature._version) and not used:
+            current = versions == (self.score._version, self.temperature._version)
+            if current and not (_is_freed(l1) if used is None else used):
                 return l1
-        return self.soft_mask().sum() * self.layout.weights_per_gate
+        if native.takes(self.score) and not torch.compiler.is_compiling():
+            l1 = cast(Tensor, _L1.apply(self.score, self.temperature))  # type: ignore[no-untyped-call]
+        else:
+            l1 = self.soft_mask().sum()
+        return l1 * self.layout.weights_per_gate
+
+    def move(self, gradient: Tensor, rate: float) -> None:
+        """`s <- s - rate * dL/du` with `u = beta*s`, by the `gradient` of `s`.
+
+        An overflow in half precision, for which optimisers skip a step, moves nothing.
+        """
+        if native.takes(self.score, gradient):
+            native.move(self.score, gradient, self.temperature, rate)
+        else:
+            step = (gradient / self.temperature).nan_to_num_(0.0, 0.0, 0.0)
+            self.score.sub_(step, alpha=rate)
 
     def soft_mask(self) -> Tensor:
         """`sigmoid(beta*s)`, one value per gate; exactly zero below `CLOSED`."""
@@ -98,6 +119,9 @@ class _SigmoidGate(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(w, s, beta)
         ctx.scale, ctx.used = scale, used
+        if native.takes(w, s):
+            gated, total = native.forward(w, s, beta, scale, CLOSED)
+            return gated, torch.tensor(total, dtype=s.dtype)
         m = _soft_mask(s, beta)
         l1 = m.new_zeros(()) if used is None else m.sum() * (w.numel() // max(1, s.numel()))
         return _product(m, w, scale), l1
@@ -108,6 +132,9 @@ class _SigmoidGate(torch.autograd.Function):
         w, s, beta = ctx.saved_tensors
         if ctx.used is not None:
             ctx.used.append(True)
+        if all(ctx.needs_input_grad[:2]) and native.takes(w, s):
+            grad_w, grad_s = native.backward(w, s, beta, g, g_l1, ctx.scale, CLOSED)
+            return grad_w, grad_s, None, None, None
         m = _soft_mask(s, beta)
         grad_s = grad_w = None
         if ctx.needs_input_grad[1]:
@@ -120,11 +147,34 @@ class _SigmoidGate(torch.autograd.Function):
         return grad_w, grad_s, None, None, None
 
 
+class _L1(torch.autograd.Function):
+    """`||sigmoid(beta*s)||_1` alone, in one pass each way."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, beta: Tensor) -> Tensor:
+        ctx.save_for_backward(s, beta)
+        return torch.tensor(native.l1(s, beta, CLOSED), dtype=s.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return native.l1_backward(*ctx.saved_tensors, g, CLOSED), None
+
+
 def _gate(
     w: Tensor, s: Tensor, beta: Tensor, scale: float, used: list[bool] | None
 ) -> tuple[Tensor, Tensor]:
     gated, l1 = _SigmoidGate.apply(w, s, beta, scale, used)  # type: ignore[no-untyped-call]
     return gated, l1
+
+
+def _is_freed(l1: Tensor) -> bool:
+    """Whether the compiled graph that this is of has been used by a backward pass, or may have."""
+    try:
+        cast(Any, l1.grad_fn).saved_tensors  # noqa: B018
+    except (RuntimeError, AttributeError):  # the latter where the backend does not compile
+        return True
+    return False
 
 
 def _closed(mask: Tensor) -> Tensor:

@@ -37,11 +37,19 @@ ENTRY = _numpy_type(interface.Entry)
 INSTRUCTION = _numpy_type(interface.Instruction)
 
 
+def _fields(declared: dict[str, str]) -> tuple[tuple[str, Any], ...]:
+    types = {"int64_t": ctypes.c_int64, "float": ctypes.c_float}
+    return tuple((name, types.get(kind, ctypes.c_void_p)) for name, kind in declared.items())
+
+
 class _Program(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_void_p if kind.endswith("*") else ctypes.c_int64)
-        for name, kind in interface.PROGRAM.items()
-    )
+    _fields_ = _fields(interface.PROGRAM)
+
+
+class Gate(ctypes.Structure):
+    """What a pass over a gate reads and writes: addresses of float32 arrays, and numbers."""
+
+    _fields_ = _fields(interface.GATE)
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,14 @@ def instruction_set(isa: str | None = None) -> str:
     if not lanes(isa):
         raise ValueError(f"this machine, or this build of Prunus, has no {isa}")
     return isa
+
+
+def gate_passes() -> Any:
+    """The function of gates.cpp for the best instruction set: `(gate, pass, threads, parallel)`."""
+    function = getattr(_library(), f"prunus_gates_{instruction_set()}")
+    function.restype = ctypes.c_double
+    function.argtypes = [ctypes.POINTER(Gate), ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    return function
 
 
 _loaded: ctypes.CDLL | None = None

@@ -249,6 +249,14 @@ PROGRAM = {
 }
 """A program: its instructions and their constants."""
 
+GATE = {
+    **dict.fromkeys(("score", "gated", "grad_weight", "grad_score"), "float*"),
+    **dict.fromkeys(("weight", "gradient"), "const float*"),
+    **dict.fromkeys(("beta", "scale", "closed", "grad_l1"), "float"),
+    "count": "int64_t",
+}
+"""What a pass of gates.cpp reads and writes, for `count` numbers."""
+
 _UNION = "".join(f"{kind.__name__} {name}; " for name, kind in PARAMETERS.items())
 _C_TYPES: dict[Any, str] = {
     int: "int64_t",
@@ -272,6 +280,7 @@ def _declarations() -> str:
         _struct(kind.__name__, {name: _C_TYPES[t] for name, t in kind.__annotations__.items()})
         for kind in (Place, Entry, Tile, *PARAMETERS.values(), Instruction)
     ]
+    structs += [_struct("Program", PROGRAM), _struct("Gate", GATE)]
     lines = [
         "// Made from interface.py.",
         "#pragma once",
@@ -281,7 +290,7 @@ def _declarations() -> str:
         f"enum {{ STRIP = {STRIP}, QUERIES = {QUERIES}, BUNDLED = {BUNDLED} }};",
         f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
     ]
-    return "\n".join([*lines, *structs, _struct("Program", PROGRAM)])
+    return "\n".join([*lines, *structs])
 
 
 def _struct(name: str, fields: dict[str, str]) -> str:

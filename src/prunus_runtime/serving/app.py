@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from prunus_runtime import arrays
-from prunus_runtime.checks import printable
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
 from prunus_runtime.operation import Array
+from prunus_runtime.printing import printable
 from prunus_runtime.serve import IMAGES, JSON, JSON_COST, MAX_BODY, NPY, info
 from prunus_runtime.serving import tensors
 from prunus_runtime.serving.batching import Batcher, FullError

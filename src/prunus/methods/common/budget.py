@@ -53,9 +53,7 @@ def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
     for gate in gates:
         gradient, gate.score.grad = gate.score.grad, None
         if gradient is not None:
-            # An overflow in half precision, for which optimisers skip a step, must not stay.
-            step = (gradient / gate.temperature).nan_to_num_(0.0, 0.0, 0.0)
-            gate.score.sub_(step, alpha=weight * _UNIT)
+            gate.move(gradient, weight * _UNIT)
             moved = True
     return moved
 

@@ -8,8 +8,9 @@ pass follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,11 @@ _SAMPLE = 1 << 17
 
 _CHUNK = 1 << 17
 """So many numbers are looked at together: they stay in the processor's cache."""
+
+_ALONE = 1 << 21
+"""Below so many numbers, one thread is done before others have started."""
+
+T = TypeVar("T")
 
 
 class Ranked(NamedTuple):
@@ -118,7 +124,7 @@ def cost(
     parts: Sequence[Ranked], cut: Cut, weights: Sequence[float], processes: Processes = ALONE
 ) -> float:
     """What is kept, in other weights than those of the parts."""
-    above = [sum(_number(keys > cut.tau) for keys in part.chunks()) for part in parts]
+    above = _for_each(parts, lambda part: sum(_number(k > cut.tau) for k in part.chunks()))
     kept = processes.sum(np.array(above) + _own_ties(parts, cut, processes))
     return float(np.dot(kept, weights))
 
@@ -144,20 +150,23 @@ def _survey(
     parts: Sequence[Ranked], low: float, high: float, processes: Processes, *, ends: bool
 ) -> _Runs:
     """What there is between `low` and `high`; with the `ends`, unless one is minus infinity."""
-    counts = np.zeros((3, len(parts)), dtype=np.int64)  # at high and above, at high, at low
-    picked = []
-    for index, part in enumerate(parts):
-        own = [np.empty(0, np.float32)]
+
+    def look(part: Ranked) -> tuple[list[int], Any]:
+        above = at_high = at_low = 0
+        picked = [np.empty(0, np.float32)]
         for keys in part.chunks():
             from_high = keys >= high
-            counts[0, index] += _number(from_high)
+            above += _number(from_high)
             if low < high:
-                own.append(_array(keys[(keys > low) ^ from_high]))
+                picked.append(_array(keys[(keys > low) ^ from_high]))
             if ends:
-                counts[1, index] += _number(keys == high)
+                at_high += _number(keys == high)
             if ends and -math.inf < low < high:
-                counts[2, index] += _number(keys == low)
-        picked.append(np.concatenate(own))
+                at_low += _number(keys == low)
+        return [above, at_high, at_low], np.concatenate(picked)
+
+    columns, picked = zip(*_for_each(parts, look), strict=True)
+    counts = np.array(columns, dtype=np.int64).T  # at high and above, at high, at low
     from_high, at_high, at_low = processes.sum(counts)
     weight_of = np.array([part.weight for part in parts])
     keys = np.concatenate(processes.gather(np.concatenate(picked)))
@@ -201,11 +210,20 @@ def _own_ties(parts: Sequence[Ranked], cut: Cut, processes: Processes) -> list[i
     """How many of those equal to `tau` this process keeps of each part."""
     if not cut.ties:
         return [0] * len(parts)
-    equal = np.array([sum(_number(k == cut.tau) for k in part.chunks()) for part in parts])
+    equal = _for_each(parts, lambda part: sum(_number(k == cut.tau) for k in part.chunks()))
     # They come in the order of the parts, and within a part in that of the processes.
-    everywhere = np.stack(processes.gather(equal), axis=1)
+    everywhere = np.stack(processes.gather(np.array(equal)), axis=1)
     before = np.cumsum(everywhere).reshape(everywhere.shape) - everywhere
     return [int(n) for n in np.clip(cut.ties - before[:, processes.rank], 0, equal)]
+
+
+def _for_each(parts: Sequence[Ranked], function: Callable[[Ranked], T]) -> list[T]:
+    """What `function` returns for each part, by as many threads as PyTorch has."""
+    threads = torch.get_num_threads()
+    if threads == 1 or sum(part.values.numel() for part in parts) < _ALONE:
+        return list(map(function, parts))
+    with ThreadPoolExecutor(threads) as pool:  # numpy lets other threads run while it counts
+        return list(pool.map(function, parts))
 
 
 def _number(mask: Any) -> int:
