@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import cs_tables
+import deploy_tables as deployed
 import integrations_tables as integrations
 import methods_tables as methods
 import outputs
@@ -212,55 +213,9 @@ def crossover() -> str:
     return markdown(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
 
 
-def _random_masks() -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows by network and batch, then by mask."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in read("deploy")["rows"]:
-        if row["mask"].endswith("%"):
-            found.setdefault((row["network"], row["batch"]), {})[row["mask"]] = row
-    return found
-
-
-def deploy_speed() -> str:
-    """Times of dense ONNX Runtime over those of the sparse runtime, by random mask."""
-    places = _random_masks()
-    masks = list(next(iter(places.values())))
-    rows = [
-        [*map(str, place), *(f"{here[mask]['speedup']:.1f}" for mask in masks)]
-        for place, here in places.items()
-    ]
-    return markdown(["network", "batch", *masks], rows)
-
-
-def deploy_engines() -> str:
-    """Times of dense ONNX Runtime over those of other engines that ran the dense network."""
-    dense = {
-        place: next(iter(here.values()))["dense_seconds"] for place, here in _random_masks().items()
-    }
-    others = [name for name in next(iter(dense.values())) if name != "onnxruntime"]
-    rows = [
-        [*map(str, place), *(f"{seconds['onnxruntime'] / seconds[name]:.2f}" for name in others)]
-        for place, seconds in dense.items()
-    ]
-    return markdown(["network", "batch", *others], rows)
-
-
-def deploy_learned() -> str:
-    """The same for masks that were learned."""
-    rows = [
-        [
-            row["network"],
-            row["mask"],
-            f"{100 * row['kept_weights']:.1f} %",
-            f"{100 * row['kept_macs']:.1f} %",
-            str(row["batch"]),
-            f"{row['speedup']:.1f}",
-        ]
-        for row in read("deploy")["rows"]
-        if not row["mask"].endswith("%")
-    ]
-    header = ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"]
-    return markdown(header, rows)
+def deploy_table(table: Callable[[Any], Any], name: str) -> Callable[[], str]:
+    """What renders one of the tables of deployed networks from a results file."""
+    return lambda: markdown(*table(read(name)["rows"]))
 
 
 def deploy_example() -> str:
@@ -356,6 +311,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
     "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
@@ -366,10 +322,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
     "crossover": crossover,
-    "deploy-speed": deploy_speed,
+    "deploy-speed": deploy_table(deployed.speed, "deploy"),
+    "deploy-engines": deploy_table(deployed.engines, "deploy"),
+    "deploy-learned": deploy_table(deployed.learned, "deploy"),
+    "transformers-speed": deploy_table(deployed.speed, "deploy-transformers"),
+    "transformers-engines": deploy_table(deployed.engines, "deploy-transformers"),
+    "transformers-exact": lambda: deployed.exact(read("deploy-transformers")["rows"]),
+    "resnet20-speed": deploy_table(deployed.speed, "deploy-resnet20"),
+    "resnet20-learned": deploy_table(deployed.learned, "deploy-resnet20"),
+    "int8": deploy_table(deployed.int8, "int8"),
     "serving": serving,
-    "deploy-engines": deploy_engines,
-    "deploy-learned": deploy_learned,
     "deploy-example": deploy_example,
     "deploy-headline": deploy_headline,
     "deploy-example-notes": deploy_example_notes,
