@@ -16,8 +16,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-hypothesis.settings.register_profile("no clock", deadline=None)  # machines may be busy
-hypothesis.settings.load_profile("no clock")
 torch.set_num_threads(1)
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes as well
 
