@@ -1,12 +1,16 @@
 """How much faster deployed networks are: times of dense ONNX Runtime over theirs.
 
-ConvNets and a vision transformer on images, and a GPT on tokens.
+ConvNets and vision transformers on images; of tokens a BERT, whose sequences are padded, and a GPT.
+All transformers have four layers, 256 wide; `bert-64` is one for sequences of 64.
 
 For each network, sparsity and batch, in one process and in turns: the sparse runtime, dense ONNX
 Runtime, dense PyTorch, eager and compiled (unless `--no-compile`), and OpenVINO if it is installed.
 Masks are random, the same density in every layer, or those of tickets (`--ticket NETWORK=FILE`).
 
-Run `python benchmarks/deployed_speed.py --out results/deploy.json`; about half an hour.
+Run `python benchmarks/deployed_speed.py --out results/deploy.json` for the ConvNets, and with
+`--networks vit-64 ... --sparsities 0.8 0.9 0.95 --out results/deploy-transformers.json` for the
+others; half an hour each. What the file has of other networks stays, so they can be measured one by
+one.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from prunus.files import write_atomically
 from prunus.tables import text_table
 from prunus.tasks.networks import build_network
 from prunus.tasks.networks.gpt import GPT
+from prunus.tasks.networks.vit import VisionTransformer
 from prunus.tickets.ticket import Ticket
 from prunus_runtime.measures import measure as runtime_measure
 from prunus_runtime.native import instruction_set
@@ -43,21 +48,53 @@ NETWORKS = {
     "vgg16-13": (32, (1, 16, 128)),
     "resnet20": (32, (1, 16, 128)),
     "resnet50": (224, (1, 8)),
-    "vit": (32, (1, 16)),
-    "gpt-64": (64, (1, 16)),
-    "gpt-128": (128, (1, 16)),
+    **{f"{kind}-{n}": (n, (1, 16)) for kind in ("vit", "bert", "gpt") for n in (64, 128)},
 }
-"""Image size, or for a GPT the length of sequences; and batches."""
+"""Image size, or of a transformer the length of sequences; and batches."""
+CONVNETS = [name for name in NETWORKS if "-" not in name or name.startswith("vgg")]
 SPARSITIES = (0.8, 0.9, 0.95, 0.98, 0.995)
-VOCABULARY = 1000
+WIDTH, DEPTH, HEADS = 256, 4, 4
+VOCABULARY = {"bert": 30522, "gpt": 1000}
+PATCH = 4
+
+
+class Bert(nn.Module):
+    """A classifier of sequences from `transformers`, told which tokens are padding (0)."""
+
+    def __init__(self, length: int) -> None:
+        from transformers import BertConfig, BertForSequenceClassification
+
+        super().__init__()
+        self.model = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=VOCABULARY["bert"],
+                hidden_size=WIDTH,
+                num_hidden_layers=DEPTH,
+                num_attention_heads=HEADS,
+                intermediate_size=4 * WIDTH,
+                max_position_embeddings=length,
+            )
+        )
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(tokens, attention_mask=(tokens != 0).long()).logits
+        return logits
 
 
 def network(name: str, seed: int) -> nn.Module:
     """The network with weights as at the start, and batch norms that do something."""
     torch.manual_seed(seed)
-    size = NETWORKS[name][0]
-    if name.startswith("gpt"):
-        return GPT(vocabulary=VOCABULARY, context=size, width=256, depth=4, heads=8).eval()
+    size, kind = NETWORKS[name][0], name.partition("-")[0]
+    if kind == "bert":
+        return Bert(size).eval()
+    shape = {"width": WIDTH, "depth": DEPTH, "heads": HEADS}
+    if kind == "gpt":
+        return GPT(vocabulary=VOCABULARY["gpt"], context=size, **shape).eval()
+    if kind == "vit":
+        square = {"num_classes": 10, "image_size": 32, "channels": 3, "patch": PATCH}
+        vit = VisionTransformer(**square, **shape)
+        vit.positions = nn.Parameter(torch.randn(1, size, WIDTH))
+        return vit.eval()
     classes = 1000 if size == 224 else 10
     model = build_network(name, num_classes=classes, image_size=size, channels=3).eval()
     for module in model.modules():
@@ -68,11 +105,17 @@ def network(name: str, seed: int) -> nn.Module:
 
 
 def inputs(name: str, count: int) -> np.ndarray:
-    """A random batch for the network."""
-    size, random = NETWORKS[name][0], np.random.default_rng(0)
-    if name.startswith("gpt"):
-        return random.integers(0, VOCABULARY, (count, size))
-    return random.standard_normal((count, 3, size, size)).astype(np.float32)
+    """A random batch for the network. Images of a vision transformer are 32 high and as wide as
+    gives the length; sequences of BERT fill a half to all of it."""
+    size, kind, random = NETWORKS[name][0], name.partition("-")[0], np.random.default_rng(0)
+    if kind in VOCABULARY:
+        tokens = random.integers(1, VOCABULARY[kind], (count, size))
+        if kind == "bert":
+            lengths = random.integers(size // 2, size + 1, (count, 1))
+            tokens[np.arange(size) >= lengths] = 0
+        return tokens
+    height, width = (32, size * PATCH**2 // 32) if kind == "vit" else (size, size)
+    return random.standard_normal((count, 3, height, width)).astype(np.float32)
 
 
 def masked(model: nn.Module, sparsity: float) -> nn.Module:
@@ -156,9 +199,15 @@ def table(rows: list[dict]) -> str:
     return text_table(["network", "batch", *labels], lines)
 
 
+def _others(path: Path, measured: list[str]) -> list[dict]:
+    """What the file has of networks that were not measured again."""
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    return [row for row in rows if row["network"] not in measured]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--networks", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
+    parser.add_argument("--networks", nargs="*", default=CONVNETS, choices=list(NETWORKS))
     parser.add_argument("--sparsities", nargs="*", type=float, default=list(SPARSITIES))
     parser.add_argument("--batches", nargs="*", type=int, help="instead of those of the table")
     parser.add_argument("--ticket", action="append", default=[], metavar="NETWORK=FILE")
@@ -188,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names = [name for name in ("torch", "onnxruntime", "openvino") if find_spec(name)]
         versions = {name: version(name) for name in names}
         setting = {"threads": options.threads, "machine": machine, "versions": versions}
-        result = {**setting, "rows": rows}
+        result = {**setting, "rows": [*_others(options.out, options.networks), *rows]}
         write_atomically(options.out, json.dumps(result, indent=1) + "\n")
 
 

@@ -20,7 +20,7 @@ from prunus.tasks.data.tensors import tensor_data
 from prunus.tasks.networks.vit import Block
 
 PACKAGES = ("asyncio", "ctypes", "email", "http", "importlib", "logging", "multiprocessing", "xml")
-LENGTH, VOCABULARY, SAMPLES = 32, 1000, 6000
+LENGTH, VOCABULARY = 32, 1000
 
 
 class Encoder(nn.Module):
@@ -40,8 +40,8 @@ class Encoder(nn.Module):
         return logits
 
 
-def module_names() -> Task:
-    """The 1,000 most frequent words have numbers, all others share one."""
+def module_names(width: int = 64, *, depth: int = 2, test_samples: int = 1500) -> Task:
+    """The 1,000 most frequent words have numbers, all others share one; 4,000 samples to train."""
     library = Path(sysconfig.get_path("stdlib"))
     texts = [
         [
@@ -60,8 +60,9 @@ def module_names() -> Task:
         windows.append(known[: len(known) // LENGTH * LENGTH].view(-1, LENGTH))
         labels.append(torch.full((len(windows[-1]),), label))
     every = torch.cat(windows), torch.cat(labels)
-    some = torch.randperm(len(every[0]), generator=torch.Generator().manual_seed(0))[:SAMPLES]
+    order = torch.randperm(len(every[0]), generator=torch.Generator().manual_seed(0))
+    some = order[: 4500 + test_samples]
     samples = every[0][some], every[1][some]
-    data = tensor_data(samples, DataOptions(), validation_samples=500, test_samples=1500)
-    build = lambda: Encoder(classes=len(PACKAGES))  # noqa: E731
+    data = tensor_data(samples, DataOptions(), validation_samples=500, test_samples=test_samples)
+    build = lambda: Encoder(classes=len(PACKAGES), width=width, depth=depth)  # noqa: E731
     return Task("python/encoder", data, build, RECIPES["tickets"])

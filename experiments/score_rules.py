@@ -3,8 +3,10 @@
     python experiments/score_rules.py --task cifar16 --optimiser adamw --rule method --steps 7020
 
 A run is added to `results/score-rates.json`. `--rule` is `method` or `optimiser`, the two that CS
-has (the latter with its own rate, or with `--score-lr`); `geometric`, the rules that were tried on
-the way (see `Geometric`); or the rival `gmp`.
+has (the latter with its own rate, or with `--score-lr`); `unscaled`, the first with
+`mask_scale="none"`; `settling`, `sgd` or `normalised`, with `--score-lr`,
+or `geometric`, with `--constants` (all three: see `score_designs`); or the rival `gmp`.
+`score_matrix.py` makes many such runs.
 """
 
 from __future__ import annotations
@@ -15,127 +17,138 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from module_names import module_names
+from score_designs import Geometric, Muon, ScoresBySGD, ScoresNormalised, SettlingScale
 from torch import Tensor, nn
 
 from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
 from prunus.files import write_atomically
 from prunus.gates import hard
-from prunus.methods.common.budget import move_scores, shift_scores, spread
-from prunus.methods.common.competition import EVERYTHING
 from prunus.methods.common.schedules import cosine
-from prunus.methods.settings import setting
 from prunus.randomness import seed_everything
-from prunus.tasks import Task, load_task
+from prunus.tasks import RECIPES, Task, load_task
 from prunus.tasks.data import DataOptions, LoaderOptions
+from prunus.tasks.data.text import read_text, text_data
+from prunus.tasks.losses import token_cross_entropy
+from prunus.tasks.metrics import token_loss
+from prunus.tasks.networks.gpt import GPT
+from prunus.tasks.networks.vit import VisionTransformer
 
 RESULTS = Path(__file__).parents[1] / "results" / "score-rates.json"
-TASKS: dict[str, tuple[str | Callable[[], Task], DataOptions, int]] = {
-    "cifar16": ("cifar10/resnet20", DataOptions(image_size=16), 128),
-    "cifar8": ("cifar10/resnet20", DataOptions(image_size=8), 128),
-    "digits": ("digits/digits_convnet", DataOptions(), 25),
-    "char": ("text/gpt-char", DataOptions(), 32),
-    "vit": ("digits/vit", DataOptions(), 25),
-    "encoder": (module_names, DataOptions(), 32),
+RULES = ["method", "unscaled", "settling", "optimiser", "sgd", "normalised", "geometric", "gmp"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run is: these settings, which its line in the results begins with."""
+
+    task: str = "cifar8"
+    optimiser: str = "sgd"
+    rule: str = "method"
+    score_lr: float | None = None
+    density: float = 0.05
+    steps: int = 1000
+    schedule: str = "cosine"
+    pretrained: int = 0
+    seed: int = 0
+    constants: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run happens: a task, the size of its batches, and the rates of its weights."""
+
+    make: Callable[[str], Task]
+    batch: int
+    sgd: float
+    adamw: float
+    muon: float = 0.02
+    adamw_decay: float = 0.01
+
+    def weight_decay(self, optimiser: str) -> float:
+        return {"sgd": 5e-4, "adamw": self.adamw_decay, "muon": 0.01}[optimiser]
+
+
+def _named(name: str, **options: int) -> Callable[[str], Task]:
+    return lambda data: load_task(name, data, DataOptions(**options))
+
+
+def small_vit(data: str) -> Task:
+    """One block of width 48, on 16 patches of a digit."""
+    digits = load_task("digits/vit", data, DataOptions())
+    size = {"num_classes": 10, "image_size": 8, "channels": 1, "patch": 2}
+    build = lambda: VisionTransformer(**size, width=48, depth=1)  # noqa: E731
+    return Task("digits/small-vit", digits.data, build, digits.recipe, select=digits.select)
+
+
+def small_gpt(data: str) -> Task:  # noqa: ARG001 (the text comes with Python)
+    """One block of width 48, on windows of 32 characters of Python's documentation."""
+    text = text_data(read_text(Path("data")), DataOptions(), context=32)
+    return Task(
+        "text/small-gpt",
+        text,
+        lambda: GPT(vocabulary=len(text.alphabet), context=32, width=48, depth=1),
+        RECIPES["tickets"],
+        loss=token_cross_entropy,
+        metrics=(token_loss,),
+        select="linear",
+    )
+
+
+PLACES = {
+    "cifar16": Place(_named("cifar10/resnet20", image_size=16), 128, sgd=0.2, adamw=3e-3),
+    "cifar8": Place(_named("cifar10/resnet20", image_size=8), 128, sgd=0.2, adamw=3e-3),
+    "digits": Place(_named("digits/digits_convnet"), 25, sgd=0.1, adamw=1e-3),
+    "char": Place(_named("text/gpt-char"), 32, sgd=0.2, adamw=3e-3, adamw_decay=0.1),
+    "vit": Place(_named("digits/vit"), 25, sgd=0.1, adamw=1e-3),
+    "encoder": Place(lambda _: module_names(), 32, sgd=0.1, adamw=1e-3),
+    "small-convnet": Place(_named("digits/digits_convnet"), 25, sgd=0.1, adamw=1e-3),
+    "small-vit": Place(small_vit, 16, sgd=0.05, adamw=3e-3),
+    "small-encoder": Place(
+        lambda _: module_names(48, depth=1, test_samples=3000), 16, sgd=0.05, adamw=1e-3
+    ),
+    "small-gpt": Place(small_gpt, 16, sgd=0.2, adamw=3e-3, adamw_decay=0.1),
 }
-"""By name: the task, its data, and the size of a batch."""
-RATES = {
-    "sgd": {"cifar16": 0.2, "cifar8": 0.2, "digits": 0.1, "char": 0.2, "vit": 0.1, "encoder": 0.1},
-    "adamw": {
-        "cifar16": 3e-3,
-        "cifar8": 3e-3,
-        "digits": 1e-3,
-        "char": 3e-3,
-        "vit": 1e-3,
-        "encoder": 1e-3,
-    },
-    "muon": dict.fromkeys(TASKS, 0.02),
-}
 
 
-class Geometric(ContinuousSparsification):
-    """`beta` in units of the spread rises as `first * rise^p * last^max(0, 10p - 9)`, `p = t/T`.
-
-    The gradient of step `t` counts `tilt^p`, with `falls` times half a cosine.
-    """
-
-    first: float = setting("`beta` in units of the spread at the start", default=0.1)
-    rise: float = setting("how many times it grows", default=200.0)
-    last: float = setting("how many times more in the last tenth", default=10.0)
-    tilt: float = setting("how much more the last gradient counts than the first", default=1.0)
-    falls: bool = setting("whether that falls to zero in the end", default=False)
-
-    def on_step(self) -> None:
-        gates, p = list(self.gates.values()), self.t / self.steps
-        move_scores(gates, cosine(self.tilt**p, p) if self.falls else self.tilt**p)
-        if self.t & (self.t - 1) == 0 or self.t % max(1, self.steps // 200) == 0:
-            shift_scores(gates, EVERYTHING.towards(self.targets[0], p / 0.8))
-            self._spread = spread(gates)
-        beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
-        for gate in gates:
-            gate.temperature.fill_(beta / self._spread)
+@cache
+def task_of(name: str, data: str) -> Task:
+    return PLACES[name].make(data)
 
 
-class Muon(torch.optim.Optimizer):
-    """Orthogonalised momentum for matrices; Adam, at a small rate, for the rest."""
-
-    def __init__(self, groups: list[dict[str, Any]], lr: float) -> None:
-        super().__init__(groups, {"lr": lr, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # noqa: ARG002 (as torch declares it)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
-                state["t"] += 1
-                m, v = state["m"], state["v"]
-                if p.dim() < 2:
-                    m.lerp_(p.grad, 0.1)
-                    v.lerp_(p.grad**2, 0.05)
-                    m, v = m / (1 - 0.9 ** state["t"]), v / (1 - 0.95 ** state["t"])
-                    p.sub_(m / (v.sqrt() + 1e-8), alpha=0.05 * group["lr"])
-                    continue
-                m.mul_(0.95).add_(p.grad)
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                step = _orthogonal((p.grad + 0.95 * m).flatten(1))
-                rows, columns = step.shape
-                p.sub_(step.view_as(p), alpha=group["lr"] * max(1, rows / columns) ** 0.5)
+def make_optimiser(run: Run, model: nn.Module, method: Method | None) -> torch.optim.Optimizer:
+    """With Muon's own groups: it has the matrices (and filters), Adam has all else."""
+    place = PLACES[run.task]
+    lr, decay = getattr(place, run.optimiser), place.weight_decay(run.optimiser)
+    mine: list[dict[str, Any]] = [{"params": list(model.parameters())}]
+    if run.optimiser == "muon":
+        outside = ("words", "tokens", "positions", "head")
+        matrices, others = [], []
+        for name, p in model.named_parameters():
+            (others if p.dim() < 2 or name.startswith(outside) else matrices).append(p)
+        mine = [{"params": matrices, "muon": True}, {"params": others, "lr": place.adamw}]
+    own = {} if run.score_lr is None or run.rule != "optimiser" else {"score_lr": run.score_lr}
+    if method:
+        groups = method.param_groups(lr, mine, **own, weight_decay=decay)
+    else:
+        groups = [{"lr": lr, "weight_decay": decay, **group} for group in mine]
+    if run.optimiser == "muon":
+        return Muon(groups, lr)
+    if run.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr)
+    return torch.optim.SGD(groups, lr, momentum=0.9, nesterov=True)
 
 
-def _orthogonal(x: Tensor) -> Tensor:
-    """About `U V^T` of `x = U S V^T`: five Newton-Schulz iterations."""
-    tall = x.shape[0] > x.shape[1]
-    x = (x.T if tall else x) / (x.norm() + 1e-7)
-    for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (2.0315 * a @ a - 4.7750 * a) @ x
-    return x.T if tall else x
-
-
-def make_optimiser(name: str, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-    if name == "sgd":
-        return torch.optim.SGD(groups, lr, momentum=0.9, nesterov=True)
-    return torch.optim.AdamW(groups, lr) if name == "adamw" else Muon(groups, lr)
-
-
-def train(run: argparse.Namespace, task: Task, model: nn.Module, method: Method | None) -> None:
-    lr = RATES[run.optimiser][run.task]
-    decay = {"sgd": 5e-4, "adamw": 0.1 if run.task == "char" else 0.01, "muon": 0.01}[run.optimiser]
-    plain = [{"params": list(model.parameters()), "lr": lr, "weight_decay": decay}]
-    own = {} if run.score_lr is None else {"score_lr": run.score_lr}
-    groups = method.param_groups(lr, **own, weight_decay=decay) if method else plain
-    optimiser = make_optimiser(run.optimiser, groups, lr)
+def train(run: Run, task: Task, model: nn.Module, method: Method | None, steps: int) -> None:
+    optimiser = make_optimiser(run, model, method)
     highest = [group["lr"] for group in optimiser.param_groups]
-    loader = task.data.training(LoaderOptions(TASKS[run.task][2]), seed=run.seed)
-    steps = run.steps if method else run.pretrained
+    loader = task.data.training(LoaderOptions(PLACES[run.task].batch), seed=run.seed)
     model.train()
     for t in range(steps):
         if t % len(loader) == 0:
@@ -153,8 +166,21 @@ def train(run: argparse.Namespace, task: Task, model: nn.Module, method: Method 
             method.step()
 
 
+@cache
+def trained_before(
+    task_name: str, optimiser: str, steps: int, seed: int, data: str
+) -> dict[str, Tensor]:
+    """Weights after so many steps of dense training, with a cosine."""
+    task = task_of(task_name, data)
+    seed_everything(seed)
+    model = task.build()
+    train(Run(task_name, optimiser, seed=seed), task, model, None, steps)
+    return model.state_dict()
+
+
 @torch.no_grad()
 def measure(task: Task, model: nn.Module) -> float:
+    """On the test split."""
     metric, total = task.metrics[0], torch.zeros(())
     model.eval()
     for batch in task.data.evaluation("test", LoaderOptions(512)).epoch(0):
@@ -162,54 +188,74 @@ def measure(task: Task, model: nn.Module) -> float:
     return metric.finish(total)
 
 
-def attach(run: argparse.Namespace, task: Task, model: nn.Module) -> Method:
+def attach(run: Run, task: Task, model: nn.Module) -> Method:
     common = {"steps": run.steps, "target_density": run.density, "select": task.select}
     if run.rule == "gmp":
         return GradualMagnitudePruning(model, **common)
     if run.rule == "geometric":
-        return Geometric(model, **common, **json.loads(run.constants))
+        return Geometric(model, **common, **run.constants)
+    if run.rule in ("sgd", "normalised"):
+        design = ScoresBySGD if run.rule == "sgd" else ScoresNormalised
+        return design(model, **common, scores="optimiser", rate=run.score_lr)
+    if run.rule == "unscaled":
+        return ContinuousSparsification(model, **common, mask_scale="none")
+    if run.rule == "settling":
+        return SettlingScale(model, **common)
     return ContinuousSparsification(model, **common, scores=run.rule)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--task", choices=TASKS, default="cifar8")
-    parser.add_argument("--optimiser", choices=RATES, default="sgd")
-    rules = ["method", "optimiser", "geometric", "gmp"]
-    parser.add_argument("--rule", choices=rules, default="method")
-    parser.add_argument("--score-lr", type=float, help="of the rule `optimiser` (default: its own)")
-    parser.add_argument("--constants", default="{}", help="of the geometric rule, as JSON")
-    parser.add_argument("--density", type=float, default=0.05)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--schedule", choices=["cosine", "constant"], default="cosine")
-    parser.add_argument("--pretrained", type=int, default=0, help="steps of dense training before")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", default="data")
-    run = parser.parse_args()
-    name, options, _ = TASKS[run.task]
-    task = load_task(name, run.data, options) if isinstance(name, str) else name()
-    torch.set_num_threads(1)
-    start = time.monotonic()
+def result(run: Run, data: str) -> dict[str, Any]:
+    """What the run found, with its settings."""
+    start, task = time.monotonic(), task_of(run.task, data)
     seed_everything(run.seed)
     model = task.build()
     if run.pretrained:
-        train(run, task, model, None)
+        model.load_state_dict(
+            trained_before(run.task, run.optimiser, run.pretrained, run.seed, data)
+        )
     method = attach(run, task, model)
-    train(run, task, model, method)
+    train(run, task, model, method, run.steps)
     soft = measure(task, model)
     method.commit()
     with hard(model):
         found = {"soft": soft, "hard": measure(task, model)}
-    settings = {k: v for k, v in vars(run).items() if k not in ("data", "constants")}
-    settings["constants"] = json.loads(run.constants)
     machine = {
         "seconds": round(time.monotonic() - start),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
-    line = {**settings, "metric": task.metrics[0].info.name, **found, **machine}
-    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    write_atomically(RESULTS, json.dumps([*before, line], indent=1) + "\n")
-    print(f"soft {found['soft']:.4f}, hard {found['hard']:.4f}")
+    return {**asdict(run), "metric": task.metrics[0].info.name, **found, **machine}
+
+
+def recorded() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    return found
+
+
+def record(line: dict[str, Any]) -> None:
+    """Add a line to the results."""
+    lines = ",\n".join(json.dumps(each) for each in [*recorded(), line])
+    write_atomically(RESULTS, f"[\n{lines}\n]\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--task", choices=PLACES)
+    parser.add_argument("--optimiser", choices=["sgd", "adamw", "muon"])
+    parser.add_argument("--rule", choices=RULES)
+    parser.add_argument("--score-lr", type=float, help="of the rules that have one")
+    parser.add_argument("--constants", type=json.loads, help="of the geometric rule, as JSON")
+    parser.add_argument("--density", type=float)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--schedule", choices=["cosine", "constant"])
+    parser.add_argument("--pretrained", type=int, help="steps of dense training before")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--data", default="data")
+    given = vars(parser.parse_args())
+    data = given.pop("data")
+    torch.set_num_threads(1)
+    line = result(Run(**{k: v for k, v in given.items() if v is not None}), data)
+    record(line)
+    print(f"soft {line['soft']:.4f}, hard {line['hard']:.4f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 from prunus.cli import app
 from prunus.files import write_atomically
-from prunus.methods import cs
+from prunus.methods.common import round_budgets
 
 RESULTS = Path(__file__).parents[1] / "results" / "settling.json"
 SETTLED = (0.65, 0.8, 1.0)
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def run(settled: float, data: str, folder: Path) -> dict[str, Any]:
-    cs._SETTLED = settled
+    round_budgets._SETTLED = settled
     command = ["prune", "--task", "cifar10/resnet20", "--method", "cs", "--target-density", "0.05"]
     command += ["--recipe", "modern", "--epochs", "24", "--seed", "9", "--threads", "1"]
     for name, value in SETTINGS.items():

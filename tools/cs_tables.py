@@ -60,6 +60,21 @@ def settling(runs: Sequence[dict[str, Any]]) -> Table:
     return ["part of the round", "training loss", "validation", "test"], rows
 
 
+def cost_powers(runs: Sequence[dict[str, Any]]) -> Table:
+    """Runs that measured scores by different powers of their cost: a column for each seed."""
+    seeds = sorted({run["seed"] for run in runs})
+    rows = []
+    for power in sorted({run["power"] for run in runs}):
+        own = {run["seed"]: run for run in runs if run["power"] == power}
+        row = [f"{power:g}", f"{100 * mean(run['density'] for run in own.values()):.1f}"]
+        for split in ("validation", "test"):
+            values = [100 * own[seed][split] for seed in seeds]
+            row += [", ".join(f"{value:.1f}" for value in values), f"{mean(values):.1f}"]
+        rows.append(row)
+    header = ["power of c", "weights kept %", "validation", "mean", "test", "mean"]
+    return header, rows
+
+
 # Rules by which the scores move: `results/score-rates.json`
 
 RULES = {
@@ -98,7 +113,7 @@ def score_rules(runs: Sequence[dict[str, Any]]) -> Table:
         rule = "by hand" if run.get("score_lr") else run["rule"]
         cells.setdefault(place, {}).setdefault(rule, []).append(run)
     order = sorted(
-        (place for place, found in cells.items() if "method" in found),
+        (place for place, found in cells.items() if "method" in found and place[0] in SCORE_TASKS),
         key=lambda place: (list(SCORE_TASKS).index(place[0]), list(cells).index(place)),
     )
     rows = [
@@ -112,6 +127,71 @@ def score_rules(runs: Sequence[dict[str, Any]]) -> Table:
         for task, schedule, optimiser, steps, density in order
     ]
     return ["task", "weights' optimiser", "steps", "density", *RULES.values()], rows
+
+
+MATRIX_TASKS = {
+    "small-convnet": "ConvNet, trained before",
+    "small-vit": "ViT",
+    "small-encoder": "text encoder, trained before",
+    "small-gpt": "GPT on characters",
+}
+DESIGNS = {"optimiser": "optimiser", "sgd": "SGD", "normalised": "normalised"}
+
+
+def score_matrix(runs: Sequence[dict[str, Any]]) -> Table:
+    """The rule of Prunus beside the best rate by hand and GMP; and how far ahead of both it is."""
+    places = ("task", "optimiser", "schedule", "steps")
+    cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        if run["task"] in MATRIX_TASKS:
+            cells.setdefault(tuple(run[name] for name in places), []).append(run)
+    rows = []
+    for (task, optimiser, schedule, steps), found in sorted(cells.items(), key=_order):
+        of = {rule: [r for r in found if r["rule"] == rule] for rule in ("method", "gmp")}
+        by_hand = _best_by_hand(found)
+        if not (of["method"] and of["gmp"] and by_hand):
+            continue
+        own = [r for r in found if r["rule"] == "optimiser" and r["score_lr"] is None]
+        leads = [_lead(of["method"], rival) for rival in (by_hand, of["gmp"])]
+        row = [MATRIX_TASKS[task], OPTIMISERS[optimiser], schedule, f"{steps:,}"]
+        row += [by_seed(of["method"]), by_seed(own)]
+        row += [f"{by_seed(by_hand)}{' ' + _design(by_hand[0])}", by_seed(of["gmp"]), *leads]
+        rows.append(row)
+    head = ["task", "weights by", "schedule", "steps", "no rate", "paper's way", "rate by hand"]
+    return [*head, "GMP", "ahead of by hand", "ahead of GMP"], rows
+
+
+def _order(cell: tuple[tuple[Any, ...], Any]) -> tuple[Any, ...]:
+    task, optimiser, schedule, steps = cell[0]
+    optimisers = list(OPTIMISERS)
+    return steps, list(MATRIX_TASKS).index(task), optimisers.index(optimiser), schedule != "cosine"
+
+
+def _loss(run: dict[str, Any]) -> float:
+    """In points or hundredths of a nat; lower is better."""
+    return float(100 * (run["hard"] if run["metric"] == "loss" else -run["hard"]))
+
+
+def _best_by_hand(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs of the design and rate whose first seed is the best."""
+    tried = [run for run in runs if run["rule"] in DESIGNS]
+    if not tried:
+        return []
+    best = min((run for run in tried if run["seed"] == 0), key=_loss)
+    same = ("rule", "score_lr")
+    return [run for run in tried if all(run[name] == best[name] for name in same)]
+
+
+def _design(run: dict[str, Any]) -> str:
+    return f"({DESIGNS[run['rule']]})"
+
+
+def _lead(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> str:
+    """The mean over the seeds that both have."""
+    by_seed = [{run["seed"]: _loss(run) for run in runs} for runs in (ours, theirs)]
+    seeds = by_seed[0].keys() & by_seed[1].keys()
+    lead = sum(by_seed[1][seed] - by_seed[0][seed] for seed in seeds) / len(seeds)
+    return f"{lead / 100:+.3f}" if ours[0]["metric"] == "loss" else f"{lead:+.1f}"
 
 
 def score_variants(runs: Sequence[dict[str, Any]]) -> Table:

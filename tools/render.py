@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import cs_tables
+import deploy_tables as deployed
 import integrations_tables as integrations
 import methods_tables as methods
 import outputs
 
 from prunus.files import write_atomically
-from prunus.report.charts import metric_against_density, series_order
+from prunus.report.charts import metric_chart, series_order
 from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
@@ -100,16 +101,6 @@ def throughput() -> str:
     return f"{table}\n\nThe input alone is {ratio:,.0f} times as fast as the fastest training."
 
 
-def cifar_curve() -> str:
-    content = read("cifar_curve")
-    rows = [
-        [str(m["epoch"]), f"{m['loss']:.3f}", f"{100 * m['validation_accuracy']:.2f} %"]
-        for m in content["metrics"]
-    ]
-    table = markdown(["epoch", "training loss", "validation accuracy"], rows)
-    return f"{table}\n\nTest accuracy at the end: {100 * content['test_accuracy']:.2f} %."
-
-
 def sweeps() -> str:
     rows = [
         [part, name, f"{value:.2f}" if isinstance(value, float) else str(value)]
@@ -134,6 +125,32 @@ def reliability() -> str:
     header = ["what", "times", "runs compared", "files compared", "differences", "seconds"]
     made = dict.fromkeys(f"{p['machine']}, seed {p['seed']}" for p in parts.values())
     return f"{markdown([*header, 'commit'], rows)}\n\n{'; '.join(made)}."
+
+
+def serving() -> str:
+    found = read("serving")
+    first = found["servers"][0]["rate"]
+    rows = [
+        [
+            row["way"],
+            f"{row['rate']:,.0f}",
+            f"{row['rate'] / first:.1f}",
+            *(f"{1e3 * row[name]:.0f}" for name in ("p50", "p99")),
+            f"{1e6 * row['processor_seconds']:.0f}",
+            f"{row['growth_mib']:.1f}",
+            f"{row['refused'] + row['lost']:.0f}",
+            f"{row['lost_at_the_end']:.0f}",
+        ]
+        for row in found["servers"]
+    ]
+    header = ["server", "requests/s", "times", "median ms", "99 % ms", "processor µs a request"]
+    header += ["MiB more", "lost", "lost at SIGTERM"]
+    made = (
+        f"{found['network']} with {1 - found['sparsity']:.0%} of its weights, {found['clients']} "
+        f"callers (`wrk`), one image a request, {found['repeats']} turns of {found['seconds']} "
+        f"seconds (medians; what was lost in all of them); {found['machine']}."
+    )
+    return f"{markdown(header, rows)}\n\n{made}"
 
 
 def reproduced(name: str) -> str:
@@ -197,55 +214,9 @@ def crossover() -> str:
     return markdown(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
 
 
-def _random_masks() -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows by network and batch, then by mask."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in read("deploy")["rows"]:
-        if row["mask"].endswith("%"):
-            found.setdefault((row["network"], row["batch"]), {})[row["mask"]] = row
-    return found
-
-
-def deploy_speed() -> str:
-    """Times of dense ONNX Runtime over those of the sparse runtime, by random mask."""
-    places = _random_masks()
-    masks = list(next(iter(places.values())))
-    rows = [
-        [*map(str, place), *(f"{here[mask]['speedup']:.1f}" for mask in masks)]
-        for place, here in places.items()
-    ]
-    return markdown(["network", "batch", *masks], rows)
-
-
-def deploy_engines() -> str:
-    """Times of dense ONNX Runtime over those of other engines that ran the dense network."""
-    dense = {
-        place: next(iter(here.values()))["dense_seconds"] for place, here in _random_masks().items()
-    }
-    others = [name for name in next(iter(dense.values())) if name != "onnxruntime"]
-    rows = [
-        [*map(str, place), *(f"{seconds['onnxruntime'] / seconds[name]:.2f}" for name in others)]
-        for place, seconds in dense.items()
-    ]
-    return markdown(["network", "batch", *others], rows)
-
-
-def deploy_learned() -> str:
-    """The same for masks that were learned."""
-    rows = [
-        [
-            row["network"],
-            row["mask"],
-            f"{100 * row['kept_weights']:.1f} %",
-            f"{100 * row['kept_macs']:.1f} %",
-            str(row["batch"]),
-            f"{row['speedup']:.1f}",
-        ]
-        for row in read("deploy")["rows"]
-        if not row["mask"].endswith("%")
-    ]
-    header = ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"]
-    return markdown(header, rows)
+def deploy_table(table: Callable[[Any], Any], name: str) -> Callable[[], str]:
+    """What renders one of the tables of deployed networks from a results file."""
+    return lambda: markdown(*table(read(name)["rows"]))
 
 
 def deploy_example() -> str:
@@ -315,7 +286,7 @@ def trials() -> str:
 
 def by_method(name: str) -> str:
     """Every subnetwork: what it keeps of weights and of work, and how good that is."""
-    table = points_table(compared_in(name), macs=True)
+    table = points_table(compared_in(name), sizes=True)
     return markdown(table.header, table.rows)
 
 
@@ -341,19 +312,27 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
+    "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
-    "cifar-curve": cifar_curve,
     "sweeps": sweeps,
     "reliability": reliability,
     "budget-growth": budget_growth,
     "penalty-cost": penalty_cost,
     "crossover": crossover,
-    "deploy-speed": deploy_speed,
-    "deploy-engines": deploy_engines,
-    "deploy-learned": deploy_learned,
+    "deploy-speed": deploy_table(deployed.speed, "deploy"),
+    "deploy-engines": deploy_table(deployed.engines, "deploy"),
+    "deploy-learned": deploy_table(deployed.learned, "deploy"),
+    "transformers-speed": deploy_table(deployed.speed, "deploy-transformers"),
+    "transformers-engines": deploy_table(deployed.engines, "deploy-transformers"),
+    "transformers-exact": lambda: deployed.exact(read("deploy-transformers")["rows"]),
+    "resnet20-speed": deploy_table(deployed.speed, "deploy-resnet20"),
+    "resnet20-learned": deploy_table(deployed.learned, "deploy-resnet20"),
+    "int8": deploy_table(deployed.int8, "int8"),
+    "serving": serving,
     "deploy-example": deploy_example,
     "deploy-headline": deploy_headline,
     "deploy-example-notes": deploy_example_notes,
@@ -368,8 +347,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "gpt": lambda: markdown(*integrations.gpt(read("gpt"))),
     "gpt-lead": lambda: markdown(*integrations.gpt_lead(read("gpt"))),
     "gpt-tuning": lambda: markdown(*integrations.gpt_tuning(read("gpt"))),
-    "table1-cpu": lambda: reproduced("table1-cpu"),
-    "table2-cpu": lambda: reproduced("table2-cpu"),
+    "table1-short": lambda: reproduced("table1-short"),
+    "table2-short": lambda: reproduced("table2-short"),
     **{f"output-{name}": output(name) for page in outputs.PAGES.values() for name in page},
 }
 
@@ -394,7 +373,7 @@ def main() -> None:
     if not check:
         for name in PICTURES:
             comparison = compared_in(name)
-            chart = metric_against_density(comparison, series_order([comparison]))
+            chart = metric_chart(comparison, series_order([comparison]))
             # A white ground, because readers of the README may have a dark one; and room on the
             # right, because their fonts may be wider than those that the labels are measured with.
             chart = chart.configure(

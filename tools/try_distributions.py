@@ -24,7 +24,7 @@ SHORT = (
     (r"--rounds 5", "--rounds 2 --set rewind_epoch=1"),
     (r"runs/\.\.\./tickets/round-5", "runs/*-cs-search-*/tickets/round-2"),
     (r"deploy  runs/\.\.\.", "deploy  runs/*-gmp-prune-*"),
-    (r"--scale cpu", "--scale smoke"),
+    (r"--scale short", "--scale smoke"),
 )
 EXPERIMENT = """
 name: short

@@ -25,6 +25,14 @@ def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview 
         raise
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """With a home folder for `~`; the `~` of a user whom there is not is a name like any other."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def inside(path: str | os.PathLike[str], folder: str | os.PathLike[str] = ".") -> bool:
     """Whether a path, relative to `folder`, stays below it."""
     # Not resolved: whoever owns the folder may have links in it.

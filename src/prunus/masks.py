@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from prunus.errors import MaskError
 from prunus.gates import FixedGate, attach, check_attachable, gated_parameters, mark_saved, whole
 from prunus.selection import Candidate, candidates, check_gateable
-from prunus.tables import percent, text_table
+from prunus.tables import percent, printable, text_table
+
+# A small ticket can have many layers, and one long name makes the whole table wide.
+_MOST_SHOWN = 1000
+_WIDEST = 100
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,17 @@ class Mask(Mapping[str, Tensor]):
 
     def __str__(self) -> str:
         rows = [
-            [n.name, "x".join(map(str, n.shape)), f"{n.kept:,}", f"{n.total:,}", percent(n.density)]
-            for n in self.layers
+            [
+                printable(n.name, _WIDEST),
+                "x".join(map(str, n.shape)),
+                f"{n.kept:,}",
+                f"{n.total:,}",
+                percent(n.density),
+            ]
+            for n in self.layers[:_MOST_SHOWN]
         ]
+        if len(self.layers) > _MOST_SHOWN:
+            rows.append([f"... and {len(self.layers) - _MOST_SHOWN:,} more", "", "", "", ""])
         rows.append(["total", "", f"{self.kept:,}", f"{self.total:,}", percent(self.density)])
         return text_table(["parameter", "shape", "kept", "weights", "density"], rows)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from prunus_runtime.printing import printable as printable
+
+_WIDEST = 500
+"""Characters of a cell: one that is wide makes the whole table so."""
+
 
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], left: Container[int] = (0,)
 ) -> str:
     """Columns as wide as their content, right-aligned except those in `left`."""
-    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
+    lines = [[printable(cell, _WIDEST) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
 
     def render(line: Sequence[str]) -> str:
@@ -20,14 +25,6 @@ def text_table(
         return "  ".join(cells).rstrip()
 
     return "\n".join(map(render, lines))
-
-
-def printable(text: str) -> str:
-    """Text on one line, with whatever would move the cursor, colour or hide something spelled out.
-
-    For names that come from a file: anybody may have written it.
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def percent(fraction: float, digits: int = 2) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 
 from prunus_runtime import arrays, deployed, file
 from prunus_runtime.atomic import write_atomically
-from prunus_runtime.checks import printable
 from prunus_runtime.limits import Limits
 from prunus_runtime.measures import measure
+from prunus_runtime.printing import printable
 from prunus_runtime.serve import Server
 
 

@@ -125,8 +125,3 @@ def shown(value: Any) -> str:
     """`value` for a message, whatever it is and however long."""
     content = ascii(value) if not isinstance(value, int) or abs(value) < 2**64 else "a huge integer"
     return content if len(content) <= 80 else content[:77] + "..."
-
-
-def printable(text: str) -> str:
-    """`text` on one line, without codes that a terminal would act on."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from math import inf
+from time import perf_counter
 
 import numpy as np
 
@@ -17,6 +20,9 @@ from prunus_runtime.planner import arena_size, make_program
 
 MOST = 3 * 2**20
 """The most floats that the activations of a chunk of several images may take: more was slower."""
+TRIES = 20
+"""Calls with helpers, and calls without, before one of both is chosen. It takes some until the
+system has given helpers a processor of their own."""
 
 
 class Executor:
@@ -42,6 +48,7 @@ class Executor:
         if memory < inf:
             self._arenas[1] = arena_size(graph, self.isa, 1, memory)
         self._programs: dict[int, Program] = {}
+        self._helpers: dict[int, Helpers] = {}
         self._planning = threading.Lock()
 
     def __call__(self, x: Array) -> Array:
@@ -56,7 +63,11 @@ class Executor:
         while done < len(x):
             lanes, images = self.cut(len(x) - done)
             part = slice(done, done + images)
-            self.program(lanes).run(x[part], y[part], self.threads, length)
+            run = partial(self.program(lanes).run, x[part], y[part], length=length)
+            if images > lanes:  # every thread has a chunk of its own
+                run(self.threads)
+            else:
+                self._helpers[lanes].run(run, x[part].size)
             done += images
         return y
 
@@ -74,6 +85,7 @@ class Executor:
         if lanes not in self._programs:
             with self._planning:
                 if lanes not in self._programs:
+                    self._helpers[lanes] = Helpers(self.threads)
                     self._programs[lanes] = make_program(
                         self.graph, self.isa, lanes, self.threads, self.memory
                     )
@@ -86,6 +98,33 @@ class Executor:
             except GraphError:  # beyond all limits
                 self._arenas[lanes] = inf
         return self._arenas[lanes]
+
+
+class Helpers:
+    """Whether a single chunk is faster with threads that help.
+
+    What one thread has written the next one reads, and how long that takes differs more from
+    machine to machine than a plan could know. So the first calls try both ways, one after the
+    other, because threads that have just helped are still awake. Both compute the same, to the last
+    bit.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.chosen: int | None = None
+        self._seconds: dict[int, list[float]] = {threads: [], 1: []}
+
+    def run(self, call: Callable[[int], None], size: int) -> None:
+        """Calls with a number of threads; `size` is how much there is to do."""
+        if self.chosen is not None:
+            call(self.chosen)
+            return
+        tried = self._seconds
+        threads = next((number for number in tried if len(tried[number]) < TRIES), 1)
+        start = perf_counter()
+        call(threads)
+        tried[threads].append((perf_counter() - start) / size)
+        if all(len(seconds) >= TRIES for seconds in tried.values()):
+            self.chosen = min(tried, key=lambda number: min(tried[number]))
 
 
 def _power_of_two(number: int) -> int:

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prunus_runtime.graph import Graph
+from prunus_runtime.printing import printable
+
+# A small file can describe many layers, and one long name makes the whole table wide.
+_MOST_SHOWN = 1000
+_WIDEST = 100
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,15 @@ class Measures(LayerMeasures):
         return 4 * self.parameters
 
     def __str__(self) -> str:
-        rows = [("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")]
-        for layer in (*self.layers, self):
-            weights = _kept(layer.weights, layer.kept_weights)
-            rows.append((layer.name, layer.kind, *weights, *_kept(layer.macs, layer.kept_macs)))
+        rows: list[tuple[str, ...]] = [
+            ("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")
+        ]
+        for layer in (*self.layers[:_MOST_SHOWN], self):
+            name, weights = printable(layer.name, _WIDEST), _kept(layer.weights, layer.kept_weights)
+            rows.append((name, layer.kind, *weights, *_kept(layer.macs, layer.kept_macs)))
+        if len(self.layers) > _MOST_SHOWN:
+            left_out = len(self.layers) - _MOST_SHOWN
+            rows.insert(-1, (f"... and {left_out:,} more", *[""] * 7))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join(

@@ -24,9 +24,9 @@ from socket import SHUT_RD, SHUT_RDWR
 from typing import Any
 
 from prunus_runtime import arrays
-from prunus_runtime.checks import printable
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
+from prunus_runtime.printing import printable
 
 MAX_BODY = 2**26
 """Bytes of a request, and four times as many of an answer and of all requests at a time."""

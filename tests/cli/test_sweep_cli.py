@@ -73,3 +73,10 @@ def test_failed_runs_give_status_1_until_they_are_retried(cli):
 def test_errors_are_messages(cli, arguments, changes, message):
     status, _, errors = cli(*arguments, **changes)
     assert status == 2 and errors.startswith("prunus: ") and message in errors
+
+
+def test_an_experiment_of_prunus_beside_a_folder_of_its_name(prunus_command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("demo").mkdir()
+    status, output, errors = prunus_command("sweep", "demo", "--scale", "smoke", "--dry-run")
+    assert status == 0 and "0 of them finished" in output, errors

@@ -6,13 +6,12 @@ import http.client
 import json
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -25,6 +24,7 @@ from prunus_runtime.__main__ import main
 from prunus_runtime.file import decode, encode
 from prunus_runtime.serve import Server
 from support.graphs import Builder
+from support.serving import serving
 
 COLOURS = {"blue things": (40, 60, 200), "green things": (50, 190, 60), "red things": (200, 50, 40)}
 GREY = Images((0.5,), (0.25,), 4, "grey", classes=("a", "b"))
@@ -175,7 +175,6 @@ ANYTHING = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*GREY.described(), "more"]), ANYTHING, max_size=3))
-@settings(deadline=None)
 def test_any_nonsense_for_images_is_refused_or_works(changes: dict[str, Any]) -> None:
     try:
         images = Images.parse({**json.loads(json.dumps(GREY.described())), **changes})
@@ -209,9 +208,7 @@ def test_what_is_no_image(tmp_path: Path) -> None:
 def test_the_server_takes_images(tmp_path: Path) -> None:
     Image.new("L", (8, 8), 200).save(tmp_path / "x.jpg")
     network = classifier()
-    with Server(network, port=0) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with serving(Server(network, port=0)) as server:
         connection = http.client.HTTPConnection(*server.server_address[:2], timeout=60)
         for body, status in (((tmp_path / "x.jpg").read_bytes(), 200), (b"nothing", 400)):
             connection.request("POST", "/predict", body, {"Content-Type": "image/jpeg"})
@@ -221,8 +218,6 @@ def test_the_server_takes_images(tmp_path: Path) -> None:
             if status == 200:
                 assert content == network.classify([tmp_path / "x.jpg"])[0]
         connection.close()
-        server.shutdown()
-        thread.join(60)
     assert server.info["images"]["classes"] == ("a", "b")
 
 

@@ -17,17 +17,18 @@ pytestmark = pytest.mark.skipif(not ISAS, reason="the native core is not compile
 
 
 class Picked(nn.Module):
-    """One output of a model that has several."""
+    """One output of a model that has several; tokens 0 are padding, if the model is told so."""
 
-    def __init__(self, model: nn.Module, name: str) -> None:
+    def __init__(self, model: nn.Module, name: str, masked: bool = False) -> None:
         super().__init__()
-        self.model, self.name = model, name
+        self.model, self.name, self.masked = model, name, masked
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return getattr(self.model(input_ids=tokens), self.name)
+        mask = {"attention_mask": (tokens != 0).long()} if self.masked else {}
+        return getattr(self.model(input_ids=tokens, **mask), self.name)
 
 
-def bert(output: str, attention: str = "sdpa") -> nn.Module:
+def bert(output: str, attention: str = "sdpa", masked: bool = False) -> nn.Module:
     config = transformers.BertConfig(
         vocab_size=50,
         hidden_size=24,
@@ -37,10 +38,10 @@ def bert(output: str, attention: str = "sdpa") -> nn.Module:
         max_position_embeddings=30,
         attn_implementation=attention,
     )
-    return Picked(transformers.BertModel(config), output)
+    return Picked(transformers.BertModel(config), output, masked)
 
 
-def gpt2(attention: str = "sdpa") -> nn.Module:
+def gpt2(attention: str = "sdpa", masked: bool = False) -> nn.Module:
     config = transformers.GPT2Config(
         vocab_size=50,
         n_embd=24,
@@ -52,7 +53,7 @@ def gpt2(attention: str = "sdpa") -> nn.Module:
         eos_token_id=0,
         attn_implementation=attention,
     )
-    return Picked(transformers.GPT2LMHeadModel(config), "logits")
+    return Picked(transformers.GPT2LMHeadModel(config), "logits", masked)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +64,27 @@ def gpt2(attention: str = "sdpa") -> nn.Module:
         lambda: bert("last_hidden_state", "eager"),
         gpt2,
         lambda: gpt2("eager"),
+        lambda: bert("last_hidden_state", masked=True),
+        lambda: bert("last_hidden_state", "eager", masked=True),
+        lambda: gpt2(masked=True),
+        lambda: gpt2("eager", masked=True),
     ],
-    ids=["bert", "bert pooled", "bert eager", "gpt2", "gpt2 eager"],
+    ids=[
+        *("bert", "bert pooled", "bert eager", "gpt2", "gpt2 eager"),
+        *("bert masked", "bert eager masked", "gpt2 masked", "gpt2 eager masked"),
+    ],
 )
 @torch.no_grad()
 def test_they_run_natively_at_any_length(make, tmp_path) -> None:
     torch.manual_seed(0)
     model = randomised(make(), 0.3).eval()
-    tokens = torch.randint(0, 50, (17, 20))
+    tokens = torch.randint(1, 50, (17, 20))
+    for row, end in enumerate(range(20, 3, -1)):  # each shorter than the one before
+        tokens[row, end:] = 0
     deployed = prunus.deploy(model, None, tokens)
     assert not deployed.fallback
     kinds = [operation.kind for operation in deployed.graph.operations]
+    assert kinds.count("embedding") == 1 + model.masked  # all layers share the mask
     assert kinds.count("attention") == 2 and "multiply" not in kinds  # GELU, however it is spelled
     network = load(deployed.save(tmp_path / "model.prunus"))
     for count, length in ((1, 20), (17, 20), (3, 7), (2, 1)):

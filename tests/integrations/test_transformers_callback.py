@@ -254,6 +254,14 @@ def test_what_takes_parameters_apart_is_refused(tmp_path, monkeypatch, kind):
     prunus.ContinuousSparsification(loop.model, steps=1, select="linear")  # nothing was attached
 
 
+def test_fsdp_is_refused_where_accelerate_would_ignore_it(tmp_path):
+    loop = trainer(tmp_path, transformers.TrainerCallback())
+    loop.args.fsdp = True  # as in several processes of CPUs, which would train under DDP instead
+    callback = SparsifyCallback(target_density=0.1)
+    with pytest.raises(prunus.SettingError, match="FSDP and DeepSpeed take parameters apart"):
+        callback.on_init_end(loop.args, loop.state, loop.control, model=loop.model)
+
+
 def test_steps_that_the_training_does_not_reach_are_refused(tmp_path):
     with pytest.raises(prunus.SettingError, match=r"steps=13 are more than the 12 steps"):
         trainer(tmp_path, SparsifyCallback(target_density=0.1, steps=13)).train()

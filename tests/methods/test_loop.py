@@ -259,6 +259,31 @@ def test_own_groups_train_as_the_one_group_does():
     assert_same(one, two)
 
 
+def test_muon_for_the_matrices_of_a_transformer_and_adam_for_the_rest():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    batch = torch.randn(32, 6, 16)
+    wanted = batch.flip(1)
+    cs = prunus.ContinuousSparsification(model, steps=200, target_density=0.2, select="all")
+    matrices, vectors = split(model)
+    groups = [{"params": matrices, "lr": 0.02}, {"params": vectors, "weight_decay": 0.0}]
+    of_muon, of_adam = cs.param_groups(0.003, groups, weight_decay=0.01)
+    muon, adam = torch.optim.Muon([of_muon]), torch.optim.AdamW([of_adam])
+    cs.follow(adam)
+    losses = []
+    for _ in range(200):
+        loss = nn.functional.mse_loss(model(batch), wanted)
+        loss.backward()
+        for optimizer in (muon, adam):
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    mask = cs.harden()
+    assert mask.kept == round(0.2 * mask.total)
+    found = nn.functional.mse_loss(model(batch), wanted).item()
+    assert found < 0.75 * losses[0] and abs(found - losses[-1]) < 0.05 * losses[0]
+
+
 def test_a_group_of_gated_weights_is_refused():
     cs = attach("cs")
     with pytest.raises(prunus.SettingError, match=r"weight of shape \(3, 4\) .* behind its gate"):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from prunus import ContinuousSparsification, SettingError
-from prunus.errors import SearchWarning
+from prunus.errors import PrunusWarning, SearchWarning
 from prunus.gates import plain_tensors
 from support.models import ConvNet, images, seeded
 
@@ -275,6 +275,11 @@ def test_too_few_steps(call):
 
 def test_no_step_at_all():
     assert "after 0 of 200 steps" in complaints(attach(steps=200))[0]
+
+
+def test_a_ticket_without_a_step():
+    with pytest.warns(PrunusWarning, match=r"every weight: step\(\) was never called"):
+        attach(steps=200).ticket()
 
 
 def test_gradients_that_the_loop_cleared_too_early():

@@ -10,6 +10,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import prunus
 from prunus.errors import SearchWarning
+from prunus.gates import Gate
 from support.models import ConvNet, images, seeded
 
 x = images(8, 2, 5, 5)()
@@ -81,6 +82,22 @@ def test_a_layer_may_be_wrapped_after_attaching(name, wrap):
     prunus.Ticket(early.mask, early.weights, early.manifest).apply(seeded(ConvNet, 1))
     if wrap is not Adapted:  # whose gain has learned
         assert method.mask() == plain.mask()
+    mask = method.mask()
+    method.strip()
+    assert not [m for m in method.model.modules() if isinstance(m, Gate)]
+    for candidate in method.selection:
+        weight = getattr(candidate.module, candidate.owners[0][2])
+        assert isinstance(weight, nn.Parameter) and not weight[~mask[candidate.name]].any()
+
+
+@pytest.mark.parametrize("name", ["cs", "l0"])
+def test_scores_that_were_frozen_after_attaching_are_an_error_before_training(name):
+    # As get_peft_model does it with every parameter of a model.
+    method = attach(name)
+    method.model.requires_grad_(False)
+    method.model.fc = Adapted(method.model.fc)
+    with pytest.raises(prunus.AttachError, match=r"conv1\.weight, .* do not require gradients"):
+        train(method)
 
 
 def test_a_state_is_that_of_the_plain_model():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prunus.report.charts import metric_against_density, series_order, y_limits
+from prunus.report.charts import metric_chart, series_order, y_limits
 from prunus.report.model import comparisons
 from prunus.report.records import read_runs
 from support.made_records import dense, seeds
@@ -12,7 +12,7 @@ from support.made_records import dense, seeds
 
 def test_chart_has_every_layer_of_the_papers_figure(folder):
     (report,) = comparisons(read_runs(folder).records)
-    chart = metric_against_density(report, series_order([report])).to_dict()
+    chart = metric_chart(report, series_order([report])).to_dict()
     text = json.dumps(chart)
     assert "cs: single runs" in text and "imp: single runs" not in text
     colour = next(x["encoding"]["color"] for x in chart["layer"] if "color" in x["encoding"])
@@ -40,7 +40,7 @@ def test_a_method_has_one_colour_and_controls_another(runs):
             runs.retrain(folder, 1, 0.9)
         runs.retrain(folder, 1, 0.7, control="shuffled")
     (report,) = comparisons(read_runs(runs.root).records)
-    chart = metric_against_density(report, series_order([report])).to_dict()
+    chart = metric_chart(report, series_order([report])).to_dict()
     scale = next(x["encoding"]["color"] for x in chart["layer"] if "color" in x["encoding"])[
         "scale"
     ]

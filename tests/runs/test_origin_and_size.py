@@ -18,17 +18,20 @@ def test_size_by_hand():
     prunus.Mask(masks).apply(model)
     size = Size(model)
     model(torch.zeros(3, 1, 2, 2))
-    of_all, macs = size.found()
+    of_all, macs, effective = size.found()
     assert of_all == 3 / 11, "two weights and the bias, of 2 + 8 + 1"
     assert macs == (4 + 1) / (2 * 4 + 8)
-    assert not any(module._forward_hooks for module in model.modules())
+    assert effective == 2 / 10, "the one weight of the linear layer reads the one channel"
+    hooks = [(m._forward_hooks, m._forward_pre_hooks) for m in model.modules()]
+    assert not any(any(pair) for pair in hooks)
 
 
 def test_size_without_a_mask_or_without_data():
-    assert Size(nn.Linear(2, 2)).found() == (1.0, None)
+    assert Size(nn.Linear(2, 2)).found() == (1.0, None, None)
     model = nn.Linear(2, 1, bias=False)
     prunus.Mask({"weight": torch.tensor([[True, False]])}).apply(model)
-    assert Size(model).found() == (0.5, None) and not model._forward_hooks
+    assert Size(model).found() == (0.5, None, None)
+    assert not model._forward_hooks and not model._forward_pre_hooks
 
 
 def test_origin_adds_up_the_time_of_all_sessions(tmp_path, monkeypatch):
@@ -56,5 +59,6 @@ def test_a_run_writes_all_of_it(prunus_command, tmp_path, monkeypatch):
     stage = json.loads((folder / "results.json").read_text())["stages"][-1]
     assert stage["samples"] == {"validation": 200, "test": 797}
     assert 0.1 < stage["network_density"] < 0.2 and 0 < stage["kept_macs"] < 1
+    assert 0 < stage["effective_density"] <= stage["density"]
     origin = read_origin(folder)
     assert origin.seconds > 0 and origin.threads == 1 and ", threads: 1, " in origin.machine

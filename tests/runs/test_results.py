@@ -112,6 +112,18 @@ def test_a_damaged_file_is_named(tmp_path, text):
         read_epochs(tmp_path)
 
 
+RUN = {"command": "train", "task": "digits/mlp", "label": "train", "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"), [({"metrics": []}, "metrics="), ({"finished": True}, "has no stages")]
+)
+def test_results_that_make_no_sense_are_damaged(tmp_path, changes, why):
+    (tmp_path / "results.json").write_text(json.dumps({**RUN, **changes}))
+    with pytest.raises(SettingError, match=rf"results\.json is damaged: .*{why}"):
+        read_results(tmp_path)
+
+
 def test_a_line_and_its_numbers():
     line = EpochMetrics(
         stage="search", epoch=1, step=4, lr=0.1, loss=2.0, density=1.0, validation={"loss": 1.5}

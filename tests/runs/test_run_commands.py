@@ -82,6 +82,12 @@ def test_bisection(cli):
     assert len(list(Path("runs").iterdir())) >= 2
     status, _, errors = cli("search", *arguments)
     assert status == 2 and "--bisect needs one --target-density" in errors
+    near = ["--target-density", "50%", "--tolerance", 0.5, "--json"]
+    status, output, _ = cli("search", *arguments, *near)
+    found = json.loads(output)["bisection"]
+    assert status == 0 and found["setting"] == "mask_init" and found["best"] in found["trials"]
+    status, _, errors = cli("search", *SMALL, "--target-density", 0.5, "--tolerance", 0.1)
+    assert status == 2 and "--at-once and --tolerance are for --bisect" in errors
 
 
 def test_search_retrain_inspect(cli):

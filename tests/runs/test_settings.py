@@ -47,6 +47,8 @@ from prunus.tasks.registry import recipe_for
         ("search", {"method": {"name": "gmp", "scope": "all"}}, "method.scope='all': .*'layer'"),
         ("retrain", {"ticket": "absent", "control": "reinit"}, "cannot read the ticket absent"),
         ("search", {"method": 3}, "method=3 is neither a name nor"),
+        ("search", {"method": {"name": 5}}, "method.name=5 is not a name"),
+        ("search", {"recipe": {"name": [1]}}, r"recipe.name=\[1\] is not a name"),
         ("search", {"recipe": [1]}, "neither a name nor"),
         ("train", {"engine": {"devices": "x"}}, "engine.devices='x': .*integer.*; or: .*'auto'"),
         ("train", {"engine": 3}, "engine=3"),

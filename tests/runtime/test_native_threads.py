@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prunus_runtime import Deployed, reference
-from prunus_runtime.executor import Executor
+from prunus_runtime.executor import TRIES, Executor, Helpers
 from prunus_runtime.graph import Graph
 from support.graphs import Builder, batch
 from support.native_paths import ISAS, everything_split
@@ -149,3 +149,36 @@ threading.Thread(target=forever, daemon=True).start()
 """,
     }[signal_of_life]
     run("-c", PROGRAM.format(path=sys.path, rest=rest + "\nprint('done', flush=True)"))
+
+
+def test_helpers_are_chosen_where_they_are_faster(monkeypatch) -> None:
+    """By the best of several calls; how much each has to do is taken into account."""
+    now = 0.0
+    monkeypatch.setattr("prunus_runtime.executor.perf_counter", lambda: now)
+
+    def chosen(seconds: dict[int, float]) -> int | None:
+        helpers, calls = Helpers(2), []
+
+        def call(threads: int) -> None:
+            nonlocal now
+            calls.append(threads)
+            now += seconds[threads] * size * (5 if len(calls) % 7 == 0 else 1)
+
+        for size in [*range(1, 2 * TRIES), 3]:
+            assert helpers.chosen is None
+            helpers.run(call, size)
+        helpers.run(call, 1)
+        assert calls == [2] * TRIES + [1] * TRIES + [helpers.chosen]
+        return helpers.chosen
+
+    assert chosen({2: 0.6, 1: 1.0}) == 2
+    assert chosen({2: 1.4, 1: 1.0}) == 1
+
+
+def test_helpers_change_no_bit() -> None:
+    graph = network_graph()
+    x = batch(graph, 1)
+    with everything_split():
+        network = Executor(graph, threads=2)
+        results = [network(x) for _ in range(2 * TRIES + 1)]
+    assert all(np.array_equal(result, results[0]) for result in results)

@@ -5,24 +5,18 @@ from __future__ import annotations
 import http.client
 import io
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
 
-import prunus_runtime
 from prunus_runtime import Deployed, Graph, arrays, reference
 from prunus_runtime.serve import Server
 from support.graphs import Builder, batch
-from support.processes import hears_ctrl_c
+from support.serving import SECONDS, served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::prunus_runtime.FallbackWarning")
 
@@ -39,13 +33,8 @@ Y = reference.run(GRAPH, X)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(Deployed(GRAPH, threads=1), port=0, max_body=1_000_000) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with serving(Server(Deployed(GRAPH, threads=1), port=0, max_body=1_000_000)) as server:
         yield server
-        server.shutdown()
-        thread.join(20)
-        assert not thread.is_alive()
 
 
 def ask(server: Server, method: str, path: str, body=None, headers=()) -> tuple[int, str, bytes]:
@@ -224,27 +213,13 @@ def test_arrays_there_and_back():
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path):
     model = Deployed(GRAPH).save(tmp_path / "model.prunus")
-    environment = {**os.environ, "PYTHONPATH": str(Path(prunus_runtime.__file__).parents[1])}
-    command = [sys.executable, "-m", "prunus_runtime", "serve", model, "--port", "0"]
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hears_ctrl_c,
-    ) as process:
-        try:
-            line = process.stdout.readline()
-            port = int(line.rsplit(":", 1)[1])
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-            connection.request("POST", "/predict", npy(X))
-            content = connection.getresponse().read()
-            connection.close()
-            np.testing.assert_allclose(np.load(io.BytesIO(content)), Y, atol=1e-5)
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
-            assert process.returncode == 130
-            assert "Traceback" not in errors
-        finally:
-            process.kill()
+    with served("prunus_runtime", "serve", model) as (process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        connection.request("POST", "/predict", npy(X))
+        content = connection.getresponse().read()
+        connection.close()
+        np.testing.assert_allclose(np.load(io.BytesIO(content)), Y, atol=1e-5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in errors

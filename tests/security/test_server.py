@@ -5,31 +5,23 @@ from __future__ import annotations
 import http.client
 import io
 import logging
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import prunus_runtime
 from prunus_runtime import Deployed, InputError, arrays, images
 from prunus_runtime.__main__ import main
 from prunus_runtime.serve import Server
 from support.graphs import Builder
-from support.processes import hears_ctrl_c
+from support.serving import SECONDS, served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::prunus_runtime.FallbackWarning")
-SECONDS = 60
-"""That a client waits for an answer: many times what it takes."""
 
 
 def network() -> Deployed:
@@ -40,18 +32,6 @@ def network() -> Deployed:
 X = arrays.to_npy(np.ones((4, 2, 3, 3), np.float32))
 PREDICT = b"POST /predict HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(X)
 HEALTH = b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
-
-
-@contextmanager
-def serving(server: Server) -> Iterator[Server]:
-    with server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(SECONDS)
 
 
 def connect(server: Server, start: bytes = b"") -> socket.socket:
@@ -223,34 +203,21 @@ def test_a_port_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_sigterm_lets_it_answer(tmp_path: Path) -> None:
     model = network().save(tmp_path / "model.prunus")
-    environment = {**os.environ, "PYTHONPATH": str(Path(prunus_runtime.__file__).parents[1])}
-    with subprocess.Popen(
-        [sys.executable, "-m", "prunus_runtime", "serve", model, "--port", "0", "--threads", "1"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hears_ctrl_c,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            port = int(process.stdout.readline().rsplit(":", 1)[1])
-            idle = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-            idle.request("GET", "/health")
-            assert idle.getresponse().read() == b'{"status": "ok"}'
-            connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-            connection.sendall(PREDICT.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
-            assert b"100 Continue" in connection.recv(1000)  # it has begun
-            process.send_signal(signal.SIGTERM)
-            with pytest.raises(OSError):
-                while True:  # until it listens no more
-                    socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
-            connection.sendall(X)
-            found = answer(connection)
-            assert found.startswith(b"HTTP/1.1 200")
-            assert np.load(io.BytesIO(found.partition(b"\r\n\r\n")[2])).shape == (4, 3)
-            _, errors = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, errors
-            assert "Traceback" not in errors
-        finally:
-            process.kill()
+    with served("prunus_runtime", "serve", model, "--threads", "1") as (process, port):
+        idle = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        idle.request("GET", "/health")
+        assert idle.getresponse().read() == b'{"status": "ok"}'
+        connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+        connection.sendall(PREDICT.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        assert b"100 Continue" in connection.recv(1000)  # it has begun
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(OSError):
+            while True:  # until it listens no more
+                socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+        connection.sendall(X)
+        found = answer(connection)
+        assert found.startswith(b"HTTP/1.1 200")
+        assert np.load(io.BytesIO(found.partition(b"\r\n\r\n")[2])).shape == (4, 3)
+        _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors

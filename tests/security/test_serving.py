@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,17 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import prunus_runtime
 from prunus_runtime import Deployed, arrays
 from prunus_runtime.serving.__main__ import main
 from prunus_runtime.serving.app import Bounds, Service
 from prunus_runtime.serving.run import Server
 from support.graphs import Builder
-from support.processes import hears_ctrl_c
+from support.serving import SECONDS, served
 
 pytestmark = pytest.mark.filterwarnings("ignore::prunus_runtime.FallbackWarning")
-SECONDS = 60
-"""That a caller waits for an answer: many times what it takes."""
 X = np.arange(72, dtype=np.float32).reshape(4, 2, 3, 3)
 NPY = arrays.to_npy(X)
 INFER = "/v2/models/net/infer"
@@ -187,6 +182,15 @@ def test_what_is_too_large_is_refused_before_it_is_read(network: Deployed) -> No
         assert ask(port, "/predict", many)[0] == 200
 
 
+def test_headers_that_do_not_end_are_not_kept(port: int) -> None:
+    """Neither of a first request, nor of one that comes after another."""
+    for before in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"):
+        connection = send(port, before + b"GET /health HTTP/1.1\r\nHost: x\r\n")
+        with connection, pytest.raises(OSError, match=r"reset|Broken pipe"):
+            for number in range(10_000):
+                connection.sendall(b"X-%d: %s\r\n" % (number, bytes(1000).replace(b"\0", b"x")))
+
+
 def test_answers_are_bounded() -> None:
     net = Builder((1,))
     net.linear("x", 1000)
@@ -289,32 +293,13 @@ def test_without_the_extra_it_says_what_to_install(
     assert "pip install 'prunus-runtime[serve]'" in capsys.readouterr().err
 
 
-@contextmanager
-def started(model: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The command in a process of its own, and its port."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(prunus_runtime.__file__).parents[1])}
-    command = [sys.executable, "-m", "prunus_runtime.serving", str(model), "--port", "0", *options]
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hears_ctrl_c,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process, int(process.stdout.readline().rsplit(":", 1)[1])
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_nothing_is_lost_on_sigterm(network: Deployed, tmp_path: Path, workers: str) -> None:
     """Callers keep connections or make new ones until they are refused: all are answered."""
     model = network.save(tmp_path / "net.prunus")
     lost: list[Exception] = []
-    with started(model, "--workers", workers, "--threads", "1") as (process, port):
+    options = ("--workers", workers, "--threads", "1")
+    with served("prunus_runtime.serving", model, *options) as (process, port):
         answered = threading.Barrier(5)
 
         def caller() -> None:

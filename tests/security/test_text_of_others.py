@@ -6,6 +6,7 @@ import io
 import json
 import os
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.console import Console
 
 import prunus_runtime
 from prunus import Manifest, Mask, PrunusWarning, SettingError, Ticket
-from prunus.cli.output import LONGEST, say, show_warning
+from prunus.cli.output import say, show_warning
 from prunus.report.records import read_runs
 from prunus.runs.results import EpochMetrics
 from prunus.runs.settings_file import parse_yaml, read_settings
@@ -25,6 +26,9 @@ from prunus.sweeps.experiment import read_experiment
 from prunus.sweeps.grid import combinations
 from prunus.tables import printable, text_table
 from prunus.tasks.metrics import MetricInfo
+from prunus_runtime.images import Images
+from prunus_runtime.measures import LayerMeasures, Measures
+from prunus_runtime.printing import LONGEST
 from support.made_runs import Runs
 
 Command = Callable[..., tuple[int, str, str]]
@@ -233,3 +237,36 @@ def test_a_small_grid_of_many_runs() -> None:
     values = list(range(300))
     with pytest.raises(SettingError, match="8,100,000,000 combinations, and 10,000 is the most"):
         list(combinations(dict.fromkeys(("seed", "rounds", "a", "b"), values)))
+
+
+def small_ticket(names: list[str]) -> Path:
+    weights = {name: torch.zeros(0) for name in names}
+    mask = Mask({name: torch.zeros(0, dtype=torch.bool) for name in names})
+    return Ticket(mask, weights, Manifest(task="x" * 100_000)).save("sent.safetensors")
+
+
+@pytest.mark.parametrize(("names", "kilobytes"), [(1, 2), (5_000, 25)])
+def test_a_small_ticket_is_shown_in_little_text(cli: Command, names: int, kilobytes: int) -> None:
+    """One long name makes a table wide, and many make it long: together they were gigabytes."""
+    file = small_ticket(["y" * 500_000, *(f"{n}" for n in range(names))])
+    assert file.stat().st_size < 1000 * kilobytes
+    tracemalloc.start()
+    try:
+        status, output, _ = cli("inspect", file)
+        assert tracemalloc.get_traced_memory()[1] < 200 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert status == 0 and len(output) < 200_000
+    assert max(map(len, output.splitlines())) < 2 * LONGEST
+    if names > 1:
+        assert "... and 4,001 more" in output
+
+
+def test_what_a_deployed_file_says_of_itself_is_short() -> None:
+    layers = tuple(
+        LayerMeasures(f"{n}{'x' * 1000}", "linear", *(10**12,) * 4) for n in range(20_000)
+    )
+    text = str(Measures("total", "", *(10**12,) * 4, layers, 10**12))
+    assert len(text) < 300_000 and "... and 19,000 more" in text
+    images = Images((0.5,), (0.5,), 28, classes=tuple(f"{n}{'x' * 1000}" for n in range(20_000)))
+    assert len(str(images)) < 2 * LONGEST and "20000 classes: 0xxx" in str(images)

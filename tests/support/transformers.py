@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import strategies as st
 
 from prunus_runtime.errors import GraphError
@@ -34,7 +35,7 @@ def _attention(draw: Draw, net: Builder, x: str) -> str:
     seen = _some_positions(draw, net, y) if draw(st.integers(0, 3)) == 0 else y
     query = _linear(draw, net, y, heads * depth)
     key, value = _linear(draw, net, seen, heads * depth), _linear(draw, net, seen, heads * width)
-    mask = [_linear(draw, net, seen, 1)] if draw(st.integers(0, 2)) == 0 else []
+    mask = [_mask(draw, net, seen)] if draw(st.integers(0, 2)) == 0 else []
     mixed = net.add(
         "attention", [query, key, value, *mask],
         heads=heads, scale=depth**-0.5, causal=draw(st.booleans()),
@@ -43,6 +44,16 @@ def _attention(draw: Draw, net: Builder, x: str) -> str:
         return mixed
     pair = [_linear(draw, net, mixed, net.shapes[x][0]), x]
     return net.add("add", draw(st.permutations(pair)))
+
+
+def _mask(draw: Draw, net: Builder, seen: str) -> str:
+    """One number for each key: of what it is, or by its token, and then some tokens are hidden."""
+    is_whole = net.shapes["x"] == net.shapes[seen][1:]
+    if not is_whole or draw(st.booleans()):
+        return _linear(draw, net, seen, 1)
+    hidden = draw(st.lists(st.booleans(), min_size=VOCABULARY, max_size=VOCABULARY))
+    # Far enough to hide, and near enough that scores keep their digits where nothing else is seen.
+    return net.add("embedding", "x", {"table": np.array([hidden], np.float32).T * -100})
 
 
 def _parts(draw: Draw, net: Builder, x: str) -> str:

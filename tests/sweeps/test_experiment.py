@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from prunus import SettingError
@@ -28,7 +28,6 @@ def test_grid_by_hand():
     assert shown(point) == {"mask_init": 0.1, "penalty": 0, "rounds": 3}
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(), min_size=1, max_size=4)))
 def test_grid_has_every_combination(grid):
     found = list(combinations(grid))
@@ -104,6 +103,8 @@ def test_scales_are_merged_over_the_experiment():
             "below 'rows.0.then.0' named 'retain'. Did you mean 'retrain'",
         ),
         ({"rows": [{"command": "retrain"}]}, "rows.0.command='retrain'"),
+        ({"rows": [{"then": 5}]}, "rows.0.then=5"),
+        ({"tasks": [{"digits/lenet": {}}]}, "tasks="),
         ({"rows": []}, "rows=.*at least 1 item"),
         ({"seeds": [-1]}, "seeds.0=-1"),
         ({"name": "a/b"}, "name='a/b'"),

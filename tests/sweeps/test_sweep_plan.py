@@ -96,6 +96,13 @@ def test_transfer_and_controls(tmp_path):
     ]
 
 
+def test_retraining_of_some_rounds(tmp_path):
+    runs = plan(tmp_path, row(method="cs", settings={"rounds": 4}, then={"retrain": [2, 4]}))
+    assert [run.stage for run in runs] == [None, None, "round 2", "round 4"]
+    with pytest.raises(SettingError, match=r"retrain=\[2, 9\] .* round 9, but there are 4"):
+        plan(tmp_path, row(method="cs", settings={"rounds": 4}, then={"retrain": [2, 9]}))
+
+
 def test_fine_tuned_and_retrained(tmp_path):
     """Of one search; w^(k) is kept only for that."""
     rows = [{"command": "prune", "method": "cs", "then": "retrain"},

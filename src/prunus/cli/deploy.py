@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prunus.cli.options import Flag
 from prunus.cli.output import AsJson, answering, next_step
+from prunus.cli.trust import leads_out
 from prunus.errors import SettingError
 from prunus.files import inside
 from prunus.lookup import trusting
@@ -77,7 +78,7 @@ def deploy(
         raise SettingError(f"--batch {batch}: a batch has at least one sample")
     with answering(as_json=json) as answer:
         trained = _find(ticket, task, data, download=download)
-        example = _example(trained.task, batch)
+        example = example_of(trained.task, batch)
         deployed = make(
             trained.task.build(),
             trained.ticket,
@@ -127,9 +128,6 @@ def _find(
     place: Path, task: str | None, data: Path | None, *, download: bool = False
 ) -> _TrainedNetwork:
     """The trained network in a ticket file, or the last one of a run folder."""
-    from prunus.runs.settings import DataOfRun
-    from prunus.runs.settings_file import read_settings
-    from prunus.tasks import load_task
     from prunus.tickets.ticket import Ticket
 
     path = _last_ticket(place) if place.is_dir() else place
@@ -139,19 +137,34 @@ def _find(
             f"{path} holds early weights, to re-train from: run prunus retrain {path} first, and "
             "deploy the run that it makes"
         )
+    return _TrainedNetwork(path, ticket, task_of(path, ticket, task, data, download=download))
+
+
+def task_of(
+    path: Path, ticket: Ticket, task: str | None, data: Path | None, *, download: bool = False
+) -> Task:
+    """The task of a ticket, or another one, with the data as the run split them that wrote it."""
+    from prunus.runs.settings import DataOfRun
+    from prunus.runs.settings_file import read_settings
+    from prunus.tasks import load_task
+
     name = task or ticket.manifest.task
     if not name:
         raise SettingError(f"{path} does not say which task it is for: give --task")
     # The run that wrote the ticket, if it still lies in its folder.
     file = path.resolve().parent.parent / "settings.yaml"
-    run = DataOfRun.parse(read_settings(file) if file.exists() else {})
-    if data is None and not inside(run.data_root):
+    content = read_settings(file) if file.exists() else {}
+    try:
+        run = DataOfRun.parse(content)
+    except SettingError as error:
+        raise SettingError(f"{file}: {error}") from error
+    if data is None and leads_out(run.data_root, "data_root", file.parent):
         raise SettingError(
-            f"{file}: data_root={str(run.data_root)!r} leads out of the current folder: give --data"
+            f"{file}: data_root={str(run.data_root)!r} leads out of the folder of this file: give "
+            "--data"
         )
     with trusting(task or ""):
-        loaded = load_task(name, data or run.data_root, run.data, fetch_missing=download)
-    return _TrainedNetwork(path, ticket, loaded)
+        return load_task(name, data or run.data_root, run.data, fetch_missing=download)
 
 
 def _last_ticket(folder: Path) -> Path:
@@ -168,7 +181,7 @@ def _last_ticket(folder: Path) -> Path:
     raise SettingError(f"the run in {folder} has not finished a network yet: resume it first")
 
 
-def _example(task: Task, batch: int) -> Tensor:
+def example_of(task: Task, batch: int) -> Tensor:
     """A batch of the task's own inputs."""
     import torch
 
@@ -176,7 +189,7 @@ def _example(task: Task, batch: int) -> Tensor:
 
     loader = task.data.evaluation("test", LoaderOptions(batch, device=torch.device("cpu")))
     inputs: Tensor = next(iter(loader.epoch(0)))[0]
-    return inputs
+    return inputs[torch.arange(batch) % len(inputs)]  # again from the start where there are fewer
 
 
 def _measure(task: Task, network: Any) -> dict[str, tuple[MetricInfo, float]]:

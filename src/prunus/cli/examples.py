@@ -23,7 +23,7 @@ EXAMPLES: dict[str, dict[str, str]] = {
     },
     "reproduce": {
         "prunus reproduce --list": "what there is, and what it costs",
-        "prunus reproduce table1 --scale cpu": "hours on a laptop",
+        "prunus reproduce table1 --scale short": "an hour on a laptop",
     },
     "report": {
         "prunus report runs": "all runs below a folder",

@@ -50,7 +50,7 @@ package.module:function. Required, unless --config or the ticket names it."
     )
     "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
     trust: Annotated[Flag, Parameter(group=WHAT)] = False
-    "Let the file of --config name code to import, and paths outside the current folder."
+    "Let the file of --config name code to import, and paths outside its folder."
     fresh: Annotated[Flag, Parameter(group=WHAT)] = False
     "Do the run again from the beginning, even if it is finished; the old one is kept elsewhere."
     recipe: Annotated[str | None, Parameter(group=TRAINING)] = None
@@ -100,10 +100,18 @@ once (default: the task's)."
 search of several rounds, cs takes one for each: give it more than once."
     target_macs: Annotated[Densities, Parameter(group=SPARSITY)] = None
     "The same for the multiply-adds of these weights, instead of a target density or with it."
+    target_speedup: Annotated[float | None, Parameter(group=SPARSITY)] = None
+    "How many times as fast as the dense network (in ONNX Runtime if that is installed, else in \
+PyTorch) the deployed network is to be: becomes a --target-macs, by a calibration of some seconds."
+    batch: Annotated[int, Parameter(group=SPARSITY)] = 1
+    "With --target-speedup: samples in a batch."
     bisect: Annotated[Flag, Parameter(group=SPARSITY)] = False
-    "Reach the target density with plain cs: bisection over the mask init, by whole runs."
-    at_once: Annotated[int, Parameter(group=SPARSITY)] = 1
-    "With --bisect: runs to try side by side, each in a process of its own."
+    "Reach one target density with a method that has none (plain cs, iss, l0, str): bisection over \
+the setting that governs it, by whole runs."
+    tolerance: Annotated[float | None, Parameter(group=SPARSITY)] = None
+    "With --bisect: how far off the density may be, relative to it (default: 0.03)."
+    at_once: Annotated[int | None, Parameter(group=SPARSITY)] = None
+    "With --bisect: runs to try side by side, each in a process of its own (default: 1)."
 
 
 @Parameter(name="*")

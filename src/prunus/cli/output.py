@@ -38,18 +38,10 @@ def next_step(*words: object) -> None:
     print(f"\nNext: {printable(shlex.join(map(str, words)))}")
 
 
-LONGEST = 2000
-"""Characters in a line of a message. A kilobyte of a file can stand for a megabyte of text."""
-
-
 def say(message: str) -> None:
     """To the person. Parts may come from a file: they add no escape codes and no lines of ours."""
-    first, *more = (_cut(printable(line)) for line in message.splitlines())
+    first, *more = (printable(line) for line in message.splitlines())
     print(first, *(f"  {line.strip()}" for line in more), sep="\n", file=sys.stderr)
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
 def show_warning(

@@ -25,7 +25,7 @@ SECONDS = 3.0
 """Between two looks at a folder that is watched, at least."""
 _PAUSE = 3
 """How many times longer than the work it is: the cores are for the runs."""
-_WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl"}
+_WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl", "speed.json"}
 
 
 @Parameter(name="*")
@@ -55,6 +55,8 @@ def report(
     out: Path | None = None,
     margin: float = 0.5,
     files: Files = Files(),  # noqa: B008 (frozen)
+    speed: Flag = False,
+    data: Path | None = None,
     watch: Flag = False,
 ) -> None:
     """Show what runs have found: the finding, the paper's selections, and a page of plots.
@@ -71,6 +73,12 @@ def report(
     margin
         By how many points a subnetwork that matches may be worse than the dense network; for a
         metric that is no percentage, by how many per cent.
+    speed
+        First deploy every network whose speed is not known yet, and measure it, in batches of 1 and
+        128, in turns with the dense network. It is kept as speed.json in the folder of the run, and
+        the page then has the metric against speed too.
+    data
+        With --speed: folder with the data sets (default: that of the runs).
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
@@ -85,6 +93,8 @@ def report(
     if watch:
         if to_stdout:
             raise SettingError("--json - prints one document: leave out --watch, or name a file")
+        if speed:
+            raise SettingError("--speed would disturb what is watched: leave one of them out")
         if len(runs) > 1 or first.is_file():
             raise SettingError(f"--watch is for one folder, not for {' '.join(map(str, runs))}")
         _watch(first, place, files, margin)
@@ -94,16 +104,22 @@ def report(
 
     with answering(as_json=to_stdout) as answer:
         found = [_found(path) for path in runs]
-        data = found[0][1] if len(found) == 1 else merged([data for _, data in found])
-        if not data.runs:
+        if speed:
+            from prunus.cli.speed import measure_records
+
+            known = [record for _, content in found for record in content.records]
+            measure_records(known, data, lambda text: print(printable(text)))
+            found = [_found(path) for path in runs]
+        content = found[0][1] if len(found) == 1 else merged([each for _, each in found])
+        if not content.runs:
             raise SettingError(
                 f"no runs with settings.yaml below {first}: prunus train, search, prune, retrain "
                 "and sweep make them"
             )
         written = replace(files, json=None) if to_stdout else files
-        print(make_report(data, found[0][0], place, written, margin))
+        print(make_report(content, found[0][0], place, written, margin))
         if to_stdout:
-            answer(loads(report_text(found[0][0], data)))
+            answer(loads(report_text(found[0][0], content)))
         else:
             next_step("prunus", "runs", *([first] if first.is_dir() else []))
 
@@ -211,7 +227,8 @@ def _plots(made: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
     import vl_convert
 
     from prunus.files import write_atomically
-    from prunus.report.charts import metric_against_density, series_order
+    from prunus.report.charts import metric_chart, series_order
+    from prunus.report.views import views
 
     draw: dict[str, Callable[[Any], bytes | str]] = {
         "png": lambda chart: vl_convert.vegalite_to_png(chart, scale=2),
@@ -219,8 +236,13 @@ def _plots(made: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
         "svg": vl_convert.vegalite_to_svg,
     }
     for comparison in made:
-        name = re.sub(r"[^\w.-]+", "-", f"{comparison.metric.name}-{comparison.title}")
-        for kind in draw:
-            if getattr(files, kind) and comparison.series:
-                chart = metric_against_density(comparison, series_order(made)).to_dict()
+        if not comparison.series:
+            continue
+        kinds = [kind for kind in draw if getattr(files, kind)]
+        for i, view in enumerate(views(comparison)):
+            against = f"-{view.name}" if i else ""
+            title = f"{comparison.metric.name}-{comparison.title}{against}"
+            name = re.sub(r"[^\w.-]+", "-", title)
+            for kind in kinds:
+                chart = metric_chart(comparison, series_order(made), view=view).to_dict()
                 yield write_atomically(out / f"{name}.{kind}", draw[kind](chart))

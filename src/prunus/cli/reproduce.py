@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from prunus.report.paper import Paper
     from prunus.sweeps import Experiment
 
-SCALES = ("smoke", "cpu", "paper")
-"""What every experiment of the paper has."""
+SCALES = ("smoke", "short", "cpu", "paper")
+"""What an experiment of the paper has; some have no `cpu`."""
 
 
 def reproduce(
     name: str | None = None,
     *,
-    scale: Annotated[str, Parameter(group=WHAT)] = "cpu",
+    scale: Annotated[str, Parameter(group=WHAT)] = "short",
     list_: Annotated[
         bool, Parameter("--list", negative="", group=WHAT, show_default=False)
     ] = False,
@@ -42,7 +42,8 @@ def reproduce(
     name
         An experiment, such as table1 or figure7. Without one, all are listed.
     scale
-        smoke (seconds), cpu (minutes to hours on a laptop) or paper (the paper's own settings).
+        smoke (seconds), short (minutes to an hour on a laptop, far from converged), cpu (many
+        hours, networks that have learned) or paper (the paper's own settings).
     list_
         List the experiments, what each shows, and what it costs.
     """
@@ -83,17 +84,17 @@ def _list() -> dict[str, dict[str, str]]:
         experiment = named_experiment(name)
         if experiment.paper is None:
             continue
-        plans = [outline(experiment.at_scale(scale)) for scale in SCALES]
-        costs = [f"{len(plan):,} / {sum(run.epochs for run in plan):,}" for plan in plans]
-        found[name] = {
-            "description": experiment.description,
-            **dict(zip(SCALES, costs, strict=True)),
-        }
+        found[name] = {"description": experiment.description}
+        for scale in SCALES:
+            if scale in experiment.scales:
+                plan = outline(experiment.at_scale(scale))
+                epochs = sum(run.epochs for run in plan)
+                found[name][scale] = f"{len(plan):,} / {epochs:,}"
         print(f"{name:<9} {experiment.description}")
     print("\nRuns / epochs of training, by scale:\n")
-    rows = [[name, *(about[scale] for scale in SCALES)] for name, about in found.items()]
+    rows = [[name, *(about.get(scale, "") for scale in SCALES)] for name, about in found.items()]
     print(text_table(["experiment", *SCALES], rows))
-    next_step("prunus", "reproduce", "table1", "--scale", "cpu")
+    next_step("prunus", "reproduce", "table1", "--scale", "short")
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -117,29 +119,35 @@ def _run(
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
     from prunus.cli.show import show_bisection, show_results
+    from prunus.cli.speed import budget_for, speed_of_run
     from prunus.runs import execute, resolve
     from prunus.runs.results import finished_at
+    from prunus.runs.settings_file import merge
 
     given, names = _settings(common, sparsity, own or {})
     if command == "search":
-        _complete_rounds(given, bisect=sparsity.bisect)
+        _complete_rounds(given, one=sparsity.bisect or sparsity.target_speedup is not None)
     use_threads(common.threads, given.get("engine"))
     with trusting(*names), answering(as_json=common.json) as answer:
-        found = before = None
+        found = before = budget = None
         if sparsity.bisect:
+            if sparsity.target_speedup is not None:
+                raise SettingError("--bisect finds a density: leave out --target-speedup")
             if common.fresh:
                 raise SettingError("--fresh does one run again: leave out --bisect, or use --out")
             found, settings, results = _bisect(
                 command, given, sparsity, fetch_missing=common.download
             )
         else:
-            if sparsity.at_once != 1:
-                raise SettingError(
-                    "--at-once is for --bisect; prunus sweep does many runs side by side"
-                )
+            if sparsity.at_once is not None or sparsity.tolerance is not None:
+                raise SettingError("--at-once and --tolerance are for --bisect: leave them out")
             settings, task = resolve(command, given, fetch_missing=common.download)
             if task.about:
                 rank_zero_only(print)(task.about)
+            if sparsity.target_speedup is not None:
+                budget = budget_for(sparsity.target_speedup, sparsity.batch, settings, task)
+                own_budget = {"method": {"target_macs": budget.macs}}
+                settings, _ = resolve(command, merge(given, own_budget), load=lambda *_, **__: task)
             if common.fresh:
                 rank_zero_only(_move_away)(settings.folder)
             before = finished_at(settings.folder)
@@ -148,10 +156,16 @@ def _run(
         @rank_zero_only
         def show() -> None:
             show_results(results, settings.folder, finished=before)
+            about: dict[str, Any] = {}
             if found is not None:
                 show_bisection(found)
+                about = {"bisection": asdict(found)}
+            if budget is not None:
+                speed = speed_of_run(settings.folder, results, task, sparsity.batch)
+                budget.show(speed)
+                about = {"speedup": budget.as_dict(speed)}
             _show_next(results, settings)
-            answer({"run": settings.folder, **results.model_dump(mode="json")})
+            answer({"run": settings.folder, **results.model_dump(mode="json"), **about})
 
         show()
 
@@ -207,14 +221,14 @@ def _settings(
     return merge(file, typed), names + trusted_in(common.config, left, trust=common.trust)
 
 
-def _complete_rounds(given: dict[str, Any], *, bisect: bool) -> None:
+def _complete_rounds(given: dict[str, Any], *, one: bool) -> None:
     """If rounds are not given: one for each density or rate, where there are several."""
     method = given.get("method")
     for name in ("target_density", "target_macs", "rate"):
         value = method.get(name) if isinstance(method, Mapping) else None
         if isinstance(value, list) or (value is not None and name != "rate"):
             given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
-    if bisect:
+    if one:
         given.setdefault("rounds", 1)
 
 
@@ -226,20 +240,19 @@ def _bisect(
 
     if sparsity.target_density is None or len(sparsity.target_density) != 1:
         raise SettingError("--bisect needs one --target-density to find")
-    target, at_once = sparsity.target_density[0], sparsity.at_once
-    if at_once == 1:
-        return bisect_runs(command, given, target, fetch_missing=fetch_missing)
-    with LocalExecutor(at_once) as executor:
+    options: dict[str, Any] = {"tolerance": sparsity.tolerance, "at_once": sparsity.at_once}
+    with ExitStack() as stack:
+        if sparsity.at_once is not None:
+            options["executor"] = stack.enter_context(LocalExecutor(sparsity.at_once))
         return bisect_runs(
             command,
             given,
-            target,
+            sparsity.target_density[0],
             fetch_missing=fetch_missing,
-            executor=executor,
-            at_once=at_once,
-            tell=lambda trial: print(
-                f"mask init {trial.mask_init:g}: {percent(trial.density)} kept"
+            tell=lambda name, trial: print(
+                f"{name} {trial.value:g}: {percent(trial.density)} kept"
             ),
+            **{name: value for name, value in options.items() if value is not None},
         )
 
 

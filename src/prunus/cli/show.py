@@ -61,20 +61,20 @@ def _values(results: RunResults, stage: StageResult) -> Iterator[str]:
 
 
 def show_bisection(found: Bisection) -> None:
-    """All mask inits that were tried, and how near the best one is."""
+    """All values that were tried, and how near the best one is."""
     rows = [
         [
-            f"{trial.mask_init:g}",
+            f"{trial.value:g}",
             percent(trial.density),
             "" if trial.network_density is None else percent(trial.network_density),
         ]
         for trial in found.trials
     ]
     print(f"\nBisection for {percent(found.target_density)}:")
-    print(text_table(["mask init", "kept", "of network"], rows))
-    print(f"Shown above: the nearest, with mask init {found.best.mask_init:g}.")
+    print(text_table([found.setting, "kept", "of network"], rows))
+    print(f"Shown above: the nearest, with {found.setting} {found.best.value:g}.")
     if not found.near_enough:
         print(
-            f"That is {percent(found.error)} off: the density jumps there. More epochs may help; "
-            "cs with a budget (--target-density without --bisect) ends exactly there."
+            f"That is {percent(found.error)} off after {len(found.trials)} runs. More epochs may "
+            "help; methods with a target density (cs without --bisect) end exactly there."
         )

@@ -43,17 +43,18 @@ def sweep(
     scale
         One of the experiment's scales: smoke, cpu, paper, ...
     trust
-        Let the file name code to import, and paths outside the current folder.
+        Let the file name code to import, and paths outside its folder.
     """
     from prunus.sweeps.experiment import experiment_names, named_experiment, read_experiment
 
-    ours = str(experiment) in experiment_names() and not experiment.exists()
+    ours = str(experiment) in experiment_names() and not experiment.is_file()
     whole = named_experiment(str(experiment)) if ours else read_experiment(experiment)
     chosen = whole.at_scale(scale)
     # Of ours too: code is looked for in the current folder, which may be anybody's.
     out = options.out or folder_for(chosen, scale)
+    content, typed = whole.model_dump(mode="json"), () if options.data is None else ("data_root",)
     with (
-        trusting(*trusted_in(experiment, whole.model_dump(mode="json"), trust=trust)),
+        trusting(*trusted_in(experiment, content, trust=trust, typed=typed)),
         answering(as_json=options.json) as answer,
     ):
         runs = do_runs(chosen, out, options)
@@ -70,17 +71,13 @@ def folder_for(experiment: Experiment, scale: str | None) -> Path:
 
 def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> Sequence[RunState]:
     """Do or list the runs; how far each is in the end."""
-    from prunus.runs.settings_file import merge
     from prunus.sweeps import LocalExecutor, dask_executor, make_plan, run_sweep, survey
     from prunus.sweeps.display import Display
     from prunus.sweeps.scheduler import sweep_file
 
     if options.cluster is not None and options.workers is not None:
         raise SettingError("--workers are processes on this machine: leave out, or --cluster")
-    if options.data is not None:
-        settings = merge(experiment.settings, {"data_root": str(options.data)})
-        experiment = experiment.model_copy(update={"settings": settings})
-    plan = make_plan(experiment, out, fetch_missing=options.download)
+    plan = make_plan(experiment, out, data=options.data, fetch_missing=options.download)
     known = _known(options.known)
     if options.dry_run:
         runs = survey(plan, sweep_file(experiment, out).failures(), known)

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.files import inside, write_atomically
+from prunus.files import expanded, inside, write_atomically
 from prunus.lookup import names_of_code
 from prunus.tables import printable
 
@@ -19,14 +19,19 @@ _OPTIONS = {"data_root": "--data", "out": "--out", "ticket": "the ticket's path"
 """Settings that are paths, and how a person gives them instead."""
 
 
-def trusted_in(path: Path, content: Any, *, trust: bool = False) -> list[str]:
+def trusted_in(
+    path: Path, content: Any, *, trust: bool = False, typed: Collection[str] = ()
+) -> list[str]:
     """The names of code in the `content` of a file that may be imported.
 
     None unless `trust` is set, or the person is asked on a terminal and says yes; the answer is
-    remembered for this content of this file. Without it, paths that lead out of the current folder
-    are an error, and names are refused once they are to be imported.
+    remembered for this content of this file. Without it, paths that lead out of the file's folder
+    are an error, except those of settings that the person `typed` instead, and names are refused
+    once they are to be imported.
     """
-    names, paths = sorted(names_of_code(content)), dict(_leading_out(content))
+    names = sorted(names_of_code(content))
+    paths = {value: name for value, name in _paths(content) if name not in typed}
+    paths = {value: name for value, name in paths.items() if leads_out(value, name, path.parent)}
     if not names and not paths:
         return []
     mark = hashlib.sha256(f"{path.resolve()}\n{json.dumps(content, default=str)}".encode())
@@ -37,27 +42,41 @@ def trusted_in(path: Path, content: Any, *, trust: bool = False) -> list[str]:
         return names
     for value, setting in paths.items():
         raise SettingError(
-            f"{path}: {setting}={value!r} leads out of the current folder: give "
+            f"{path}: {setting}={value!r} leads out of the folder of this file: give "
             f"{_OPTIONS[setting]}, or --trust if you trust the file"
         )
     return []
 
 
-def _leading_out(content: Any, setting: str | None = None) -> Iterator[tuple[str, str]]:
-    """Each path in a file's content that leads out of the current folder, and which setting it is.
+def leads_out(value: str | Path, setting: str, folder: Path) -> bool:
+    """Whether a path that a file gives for a `setting` is neither in the file's `folder` nor the
+    default, which would be used without the file. It is relative to the current folder, as paths
+    on the command line are.
+    """
+    from prunus.runs.settings import RunSettings
+
+    path = Path.cwd() / expanded(value)
+    known = RunSettings.model_fields.get(setting)
+    if known is not None and os.path.normpath(path) == os.path.normpath(Path.cwd() / known.default):
+        return False
+    return not inside(path, folder)
+
+
+def _paths(content: Any, setting: str | None = None) -> Iterator[tuple[str, str]]:
+    """Each path in a file's content, and which setting it is.
 
     Settings are found at any depth, and in the names of a grid (`data_root, seed`).
     """
     if isinstance(content, str):
-        if setting is not None and not inside(Path(content).expanduser()):
+        if setting is not None:
             yield content, setting
     elif isinstance(content, Mapping):
         for name, value in content.items():
             parts = {part.strip() for part in str(name).split(",")}
-            yield from _leading_out(value, next(iter(parts & set(_OPTIONS)), None))
+            yield from _paths(value, next(iter(parts & set(_OPTIONS)), None))
     elif isinstance(content, list | tuple):
         for part in content:
-            yield from _leading_out(part, setting)
+            yield from _paths(part, setting)
 
 
 def _says_yes(path: Path, names: list[str], paths: Mapping[str, str]) -> bool:

@@ -1,23 +1,6 @@
 """Parametrizations of one weight tensor, and how they get on and off a model."""
 
-from prunus.gates.attach import (
-    Place,
-    attach,
-    check_attachable,
-    count_parameters,
-    freeze,
-    gate_of,
-    gated_parameters,
-    hard,
-    is_attached,
-    mark_saved,
-    places,
-    plain_tensors,
-    refuse_changes,
-    remove,
-    strip,
-    unfreeze,
-)
+from prunus.gates.attach import attach, check_attachable, freeze, hard, remove, strip, unfreeze
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
 from prunus.gates.concrete import ConcreteGate
@@ -34,7 +17,17 @@ from prunus.gates.granularity import (
 from prunus.gates.growing import GrowingGate
 from prunus.gates.hard_concrete import HardConcreteGate
 from prunus.gates.inputs import InputLayout, input_layout
+from prunus.gates.places import (
+    Place,
+    count_parameters,
+    gate_of,
+    gated_parameters,
+    is_attached,
+    places,
+    plain_tensors,
+)
 from prunus.gates.salient import SalientGate
+from prunus.gates.saving import mark_saved, refuse_changes
 from prunus.gates.scaling import ScalingGate
 from prunus.gates.sharded import fill, is_sharded, local, whole
 from prunus.gates.sigmoid import SigmoidGate

@@ -63,7 +63,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):
             "its method: leave it out, because it restores itself",
         )
         check(
-            PartialState().distributed_type not in _TAKE_APART,
+            not args.fsdp and PartialState().distributed_type not in _TAKE_APART,
             "FSDP and DeepSpeed take parameters apart, and gates with them, and this callback does "
             "not know how to put them together: use DDP, or fully_shard in a loop of your own",
         )

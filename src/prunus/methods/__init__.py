@@ -10,6 +10,7 @@ from prunus.methods.builtin import CLASSES
 from prunus.methods.common.statistics import LayerStatistics as LayerStatistics
 from prunus.methods.common.statistics import Statistics as Statistics
 from prunus.methods.hooks import Evaluate as Evaluate
+from prunus.methods.settings import Governed as Governed
 from prunus.methods.settings import Setting as Setting
 from prunus.methods.settings import describe_settings as describe_settings
 

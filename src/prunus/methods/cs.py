@@ -10,58 +10,27 @@ from warnings import warn
 import torch
 from torch import Tensor
 
-from prunus.errors import AttachError, PrunusWarning, SearchWarning
-from prunus.gates import Granularity, Layout, SigmoidGate, layout
+from prunus.errors import AttachError, SearchWarning
+from prunus.gates import SigmoidGate, layout
 from prunus.masks import Mask
-from prunus.methods.common.budget import (
-    all_equal,
-    competition_of,
-    cut_scores,
-    move_scores,
-    nearest,
-    shift_scores,
-    spread,
-)
-from prunus.methods.common.budgeted import Counting
-from prunus.methods.common.competition import EVERYTHING, Budget, Competition, Scope
+from prunus.methods.common.budget import all_equal
 from prunus.methods.common.families import Freezable, Penalised, Rewinding
 from prunus.methods.common.groups import Groups
 from prunus.methods.common.misuse import signs_of_misuse
-from prunus.methods.common.schedules import cosine
-from prunus.methods.common.targets import (
-    Fractions,
-    as_settings,
-    budgets,
-    check_affordable,
-    check_targets,
-)
+from prunus.methods.common.own_scores import OwnScores
+from prunus.methods.common.round_budgets import RoundBudgets
 from prunus.methods.hooks import Evaluate
-from prunus.methods.settings import Must, check, setting
+from prunus.methods.settings import Governed, Must, check, setting
 from prunus.selection import Candidate
 
 PAPER_STEPS = 85 * 391
 """Steps of one round in the paper: 85 epochs of CIFAR-10 in batches of 128."""
 
-_SETTLED = 0.8
-"""The part of a round after which a density that was asked for is reached."""
-
 _SHIFTS = 200
 """How often in a round the scores are shifted to meet the density of the moment."""
 
-_SOFT = 0.001
-"""With a budget, `beta` in units of the scores' spread when a round begins."""
 
-_UNDECIDED = 0.02
-"""With a budget, how many gates may be in transition in the end, for each that is kept."""
-
-_DECIDED = 5.0
-"""The `beta*s` of a gate that is no longer in transition."""
-
-_SHARPEST = 1e4
-"""How many times larger than `beta_T` the temperature may become for that."""
-
-
-class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Penalised[SigmoidGate]):
+class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[SigmoidGate]):
     """Learn a binary mask by gradient descent on `L(f(.; sigmoid(beta*s) * w)) + lambda*||m||_1`.
 
     Attach it to any model, then train with `param_groups`, add `penalty()` to the loss and call
@@ -77,16 +46,12 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
 
     With a budget the scores are not the optimiser's business: `param_groups` has the weights alone,
     and `step` moves the scores, by gradients that it clears itself (`optimizer.zero_grad()` leaves
-    them alone; `model.zero_grad()` does not, so call that after `step`). There is no rate: with
-    `u = beta*s`,
-
-        s <- s - beta_T^(t/T) * (1 + cos(pi*t/T))/2 * dL/du,     beta = beta_T/10 * (t/T)^6 / z,
-
-    where `z` is the spread of the scores, the median of those above zero. In the last tenth of the
-    round `beta` rises tenfold more, to `beta_T / z`; and further if that leaves many in transition.
+    them alone; `model.zero_grad()` does not, so call that after `step`). `OwnScores` has the rule,
+    which needs no rate; `scores="optimiser"` is the paper's.
     """
 
     name = "cs"
+    governed: ClassVar[Governed | None] = Governed("mask_init", few=-0.3, many=0.1)
     why_empty = (
         ": no score is above zero (yet). Use more steps, a larger score_lr or a larger mask_init"
     )
@@ -99,22 +64,6 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
             lambda s: -100 <= s <= 100,
             "scores start near zero (the paper's are from -0.3 to 0.3)",
         ),
-    )
-    target_density: Fractions = setting(
-        "instead of `mask_init`, the density to end at; or one for each round, so that one search "
-        "finds tickets of several densities",
-        default=None,
-    )
-    target_macs: Fractions = setting(
-        "instead of `target_density` or with it, the fraction of the multiply-adds (of the "
-        "selected layers) to end at",
-        default=None,
-        added=True,
-    )
-    scope: Scope = setting(
-        "where scores compete for the budget: in the whole network or in each layer",
-        default="global",
-        added=True,
     )
     scores: Literal["method", "optimiser"] = setting(
         'with a budget, what moves the scores: "method" needs no rate and suits every optimiser; '
@@ -136,10 +85,6 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
             "beta rises from 1, so beta_T must exceed 1 (the paper uses 200)",
         ),
     )
-    granularity: Granularity = setting(
-        "how many weights share a gate; or a pattern such as 2:4, which is a budget as well",
-        default="weight",
-    )
     mask_scale: Literal["init", "none"] = setting(
         'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
         'attaching changes no output; "none" is the formula as printed in the paper',
@@ -156,13 +101,12 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         return set() if settings.get("target_density") else {"scores"}
 
     def prepare(self) -> None:
+        super().prepare()
         check(
             self.anneal_every == 1 or 1 < self.anneal_every <= self.steps // 2,
             f"anneal_every={self.anneal_every} is not between 1 and half of the {self.steps} steps "
             "a round",
         )
-        self.targets = budgets(self.target_density, self.target_macs, self.scope, self.granularity)
-        self.target_density, self.target_macs = as_settings(self.targets)
         check(
             not self.targets or self.mask_init == 0,
             f"mask_init={self.mask_init} and a budget are two ways to say how many weights to "
@@ -170,29 +114,6 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         )
         if not self.targets:
             self.scores = "optimiser"
-
-    def check_gates(self) -> None:
-        check_targets(self._layouts, self.targets, self.scope)
-
-    def check_costs(self, costs: Mapping[str, float]) -> None:
-        check_affordable(self._layouts, self.targets, costs)
-
-    def check_rounds(self, rounds: int) -> None:
-        check(
-            rounds >= len(self.targets),
-            f"{self._budget} is one for each of {len(self.targets)} rounds, but there is only "
-            f"{rounds}: do more rounds, or give fewer targets",
-        )
-        if self.targets and rounds > len(self.targets):
-            last = self.targets[-1].density or self.targets[-1].macs or 1.0
-            path = [f"{last ** (n / rounds):.3g}" for n in range(1, rounds + 1)]
-            warn(
-                f"{self._budget} with {rounds} rounds: those after round {len(self.targets)} "
-                f"hardly change the mask. Do fewer rounds, or give one for each, such as "
-                f"[{', '.join(path)}]",
-                PrunusWarning,
-                stacklevel=2,
-            )
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -206,8 +127,7 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
 
     def on_attach(self) -> None:
         super().on_attach()
-        self._spread = self._sharper = 1.0
-        self._idle = 0  # steps without a gradient of the scores, in this round
+        self._own = OwnScores()
 
     @property
     def counts_macs(self) -> bool:
@@ -256,30 +176,17 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         return float(next(iter(self.gates.values())).temperature)
 
     def on_step(self) -> None:
-        gates = list(self.gates.values())
-        own = self.scores == "method"
-        # As in the paper: dL/ds is beta * dL/du, and the rate falls to zero.
-        before = self._progress(self.t - 1)
-        if own and not move_scores(gates, cosine(self.final_temperature**before, before)):
-            self._idle += 1
+        gates, progress = list(self.gates.values()), self._progress(self.t)
+        beta, own = self.final_temperature, self.scores == "method"
+        if own:
+            self._own.move(gates, beta, self._progress(self.t - 1))
         # Scores grow fast at first: with each doubling of t their spread is measured anew.
         doubled = own and self.t & (self.t - 1) == 0
-        progress, beta_end = self._progress(self.t), self.final_temperature
-        late = max(0.0, 10 * progress - 9)
         if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
-            start, end = self._target(self.round - 1), self._target(self.round)
-            budget = start.towards(end, self.t / (_SETTLED * self.steps))
-            shift_scores(gates, budget, self._competition())
+            self.meet_budget_of_now()
             if own:
-                self._spread = spread(gates)
-                if late:
-                    wanted = _DECIDED / max(nearest(gates, _UNDECIDED), 1e-30)
-                    self._sharper = min(max(1.0, wanted * self._spread / beta_end), _SHARPEST)
-        if own:
-            beta = _SOFT + beta_end * progress**6 / 10 ** min(1.0, 10 * (1 - progress))
-            self._set_temperature(beta * self._sharper**late / self._spread)
-        else:
-            self._set_temperature(beta_end**progress)
+                self._own.measure(gates, beta, progress)
+        self._set_temperature(self._own.temperature(beta, progress) if own else beta**progress)
 
     def _progress(self, t: int) -> float:
         """Of the temperature after `t` steps, from 0 to 1."""
@@ -297,12 +204,11 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
         return super().end_round(evaluate)
 
     def on_commit(self, evaluate: Evaluate | None) -> Mask:
-        gates = list(self.gates.values())
-        at_rest = all_equal(gates)
+        at_rest = all_equal(list(self.gates.values()))
         if self.targets:
-            cut_scores(gates, self._target(self.round), self._competition())
+            self.meet_budget_of_round()
         for sign in signs_of_misuse(
-            self.stats(), t=self.t, steps=self.steps, idle=self._idle, at_rest=at_rest
+            self.stats(), t=self.t, steps=self.steps, idle=self._own.idle, at_rest=at_rest
         ):
             warn(sign, SearchWarning, stacklevel=2)
         return super().on_commit(evaluate)
@@ -315,12 +221,11 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
                 else:  # s <- min(beta_T * s_T, s0), and only then beta <- 1
                     gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
-        self._sharper, self._idle = 1.0, 0
+        self._own.end_round()
 
     def state_dict(self) -> dict[str, Any]:
         """The method's own state; the model's `state_dict` has the scores and weights."""
-        own = {"spread": self._spread, "sharper": self._sharper, "idle": self._idle}
-        return {**super().state_dict(), **own}
+        return {**super().state_dict(), **self._own.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where `state_dict` was taken, in any order with the model's own."""
@@ -330,25 +235,7 @@ class ContinuousSparsification(Rewinding, Freezable, Counting[SigmoidGate], Pena
             'budget too; make the method with scores="optimiser"',
         )
         super().load_state_dict(state)
-        self._spread, self._sharper = state.get("spread", 1.0), state.get("sharper", 1.0)
-        self._idle = state.get("idle", 0)
-
-    def _target(self, round_: int) -> Budget:
-        """Where a round ends; rounds beyond the last target stay there."""
-        return self.targets[min(round_, len(self.targets)) - 1] if round_ else EVERYTHING
-
-    def _competition(self) -> Competition:
-        costs = [self.costs()[name] for name in self.gates] if self.target_macs else None
-        return competition_of(list(self.gates.values()), scope=self.scope, costs=costs)
-
-    @property
-    def _layouts(self) -> dict[str, Layout]:
-        return {name: gate.layout for name, gate in self.gates.items()}
-
-    @property
-    def _budget(self) -> str:
-        given = {"target_density": self.target_density, "target_macs": self.target_macs}
-        return ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        self._own.load_state_dict(state)
 
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():

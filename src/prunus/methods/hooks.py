@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 from prunus.gates import Gate, gate_of
 from prunus.masks import Mask
 from prunus.methods.lifecycle import LifeCycle, Moment
-from prunus.methods.settings import Declared, Must, setting
+from prunus.methods.settings import Declared, Governed, Must, setting
 from prunus.selection import Candidate, Select, Selection
 
 Evaluate = Callable[[], float]
@@ -35,6 +35,9 @@ class Hooks(Declared, Generic[G]):
 
     why_empty: ClassVar[str] = ""
     """The end of the warning that nothing is left: what it means for this method, what helps."""
+
+    governed: ClassVar[Governed | None] = None
+    """For methods without a target density: the setting that bisection brings them to one with."""
 
     model: nn.Module = field(kw_only=False)
     gates: dict[str, G] = field(init=False)

@@ -14,7 +14,7 @@ from prunus.masks import Mask
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, Seeded, sampler
 from prunus.methods.common.groups import Groups
 from prunus.methods.hooks import Evaluate
-from prunus.methods.settings import Must, setting
+from prunus.methods.settings import Governed, Must, setting
 from prunus.selection import Candidate
 
 
@@ -34,6 +34,7 @@ class IterativeStochasticSparsification(Rewinding, Freezable, Seeded, Penalised[
     """
 
     name = "iss"
+    governed = Governed("penalty", few=3e-4, many=3e-5, logarithmic=True)
 
     rewinds = True
     mask_init: float = setting(

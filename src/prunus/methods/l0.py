@@ -14,7 +14,7 @@ from prunus.masks import Mask
 from prunus.methods.common.families import Freezable, Penalised, Rewinding, Seeded, sampler
 from prunus.methods.common.groups import Groups
 from prunus.methods.hooks import Evaluate
-from prunus.methods.settings import Must, setting
+from prunus.methods.settings import Governed, Must, setting
 from prunus.selection import Candidate
 
 RATE_STEPS = 400_000
@@ -33,6 +33,7 @@ class L0Regularisation(Rewinding, Freezable, Seeded, Penalised[HardConcreteGate]
     """
 
     name = "l0"
+    governed = Governed("penalty", few=1e-3, many=1e-4, logarithmic=True)
     why_empty = ": no gate is open. Use a smaller penalty, a smaller score_lr or a larger keep_init"
 
     penalty_strength = 1e-4

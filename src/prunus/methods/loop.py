@@ -102,8 +102,8 @@ class Loop(Hooks[G]):
                 "follow() calls step() after each step of the optimiser already, and this call "
                 "would count the step twice: leave it out, or remove() the handle of follow()"
             )
-        if self.t == 0 and (lost := self._lost()):
-            raise AttachError(lost)
+        if self.t == 0 and (wrong := self._lost() or self._frozen()):
+            raise AttachError(wrong)
         if self.life.holds_mask:
             self._hold(None)
         self.life.step()
@@ -201,6 +201,18 @@ class Loop(Hooks[G]):
             f"{', '.join(lost)}: the module was replaced after attaching (as by "
             "resize_token_embeddings), and its gate is no longer part of the model. Change the "
             "model first, then attach"
+        )
+
+    def _frozen(self) -> str:
+        """What is wrong if gates cannot learn; empty if they can."""
+        gates = self.gates.items()
+        frozen = [name for name, g in gates if not all(p.requires_grad for p in g.parameters())]
+        if not frozen:
+            return ""
+        return (
+            f"the gates of {', '.join(frozen)} do not require gradients any more (get_peft_model "
+            "and the like freeze every parameter): freeze first, then attach, and leave what was "
+            'added out, as by exclude="*lora*"'
         )
 
     @property

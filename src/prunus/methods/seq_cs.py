@@ -44,6 +44,7 @@ class SequentialSparsification(ContinuousSparsification):
     name = "seq-cs"
     why_empty = ": the rounds have removed all of them. Use fewer rounds or a smaller rate"
     gate_type = SequentialGate
+    governed = None
 
     rate: float = setting(
         "the fraction of the remaining weights that a round removes", default=0.2, must=RATE

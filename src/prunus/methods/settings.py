@@ -10,6 +10,7 @@ the entry in tickets, the setting of the command line with its help, and the par
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import (
@@ -81,6 +82,37 @@ class Setting:
     def choices(self) -> tuple[object, ...]:
         """The allowed values, if they can be listed."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+
+@dataclass(frozen=True)
+class Governed:
+    """The setting that governs the density of a method without a target density.
+
+    Values have positions: `few` is at 0 and `many` at 1, and the density grows from the one to the
+    other and beyond.
+    """
+
+    setting: str
+    few: float
+    """A value that keeps few weights."""
+    many: float
+    """One that keeps many: a search for a density begins with these two."""
+    logarithmic: bool = False
+    """Whether equal steps multiply the value, instead of adding to it."""
+
+    def value(self, position: float) -> float:
+        """The value there, with four digits, so that people can copy it."""
+        if self.logarithmic:
+            value = self.few * (self.many / self.few) ** position
+        else:
+            value = self.few + (self.many - self.few) * position
+        return float(f"{value:.4g}")
+
+    def position(self, value: float) -> float:
+        """Where a value is."""
+        if self.logarithmic:
+            return math.log(value / self.few) / math.log(self.many / self.few)
+        return (value - self.few) / (self.many - self.few)
 
 
 @dataclass(frozen=True)

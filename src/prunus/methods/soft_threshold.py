@@ -9,7 +9,7 @@ from prunus.gates import SoftThresholdGate
 from prunus.methods.base import Method
 from prunus.methods.common.families import Rewinding
 from prunus.methods.common.groups import Groups
-from prunus.methods.settings import Must, setting
+from prunus.methods.settings import Governed, Must, setting
 from prunus.selection import Candidate
 
 PULL = 0.2
@@ -28,6 +28,7 @@ class SoftThresholdReparameterisation(Rewinding, Method[SoftThresholdGate]):
     """
 
     name = "str"
+    governed = Governed("threshold_decay", few=3e-3, many=3e-4, logarithmic=True)
     why_empty = (
         ": every weight is below its layer's threshold. Use a lower s_init or a smaller "
         "threshold_decay"

@@ -8,21 +8,14 @@ from typing import Any, Literal
 
 import altair as alt
 
+from prunus.report.colours import OF_METHODS, OTHERS
 from prunus.report.model import Comparison, Point, Series
+from prunus.report.panel_charts import readable
 from prunus.report.parameters import as_text
-from prunus.report.select import sparsest_matching
-from prunus.report.tables import KEPT, number, scaled, spread
+from prunus.report.tables import KEPT, scaled, spread
+from prunus.report.views import View, by_density
 from prunus.tasks.metrics import MetricInfo
 
-_OF_METHODS = {
-    "cs": "#8e4fb5", "seq-cs": "#b07cc6", "imp": "#0072b2", "imp-c": "#56b4e9", "gmp": "#009e73",
-    "mp": "#999933", "str": "#d55e00", "dnw": "#e69f00", "netslim": "#882255", "l0": "#cc6677",
-    "amc": "#661100", "iss": "#117733", "rigl": "#332288", "random": "#8c6d46",
-    "feather": "#1b7f9e", "acdc": "#c2185b", "pilot": "#5e6ce2", "cts": "#7f3b08",
-    "snip": "#4d9221", "synflow": "#35978f", "wanda": "#b8860b",
-}  # fmt: skip
-"""The colour of a method in every plot."""
-_OTHERS = ["#44aa99", "#aa4499", "#6b6b1f", "#1f5f6b"]
 # Their numbers have no common factor, so that rows of one method differ in at least one of them.
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
 _DASHES = [[1, 0], [8, 3], [2, 2], [8, 3, 2, 3]]
@@ -34,18 +27,22 @@ _SPAN = 10
 Width = int | Literal["container"]
 
 
-def metric_against_density(
-    comparison: Comparison, order: Sequence[Series], width: Width = 640
+def metric_chart(
+    comparison: Comparison, order: Sequence[Series], width: Width = 640, view: View | None = None
 ) -> alt.LayerChart:
-    """The metric against the density, for all series of a task; the dense network as a line.
+    """The metric against the density, or as `view` says, for all series of a task; the dense
+    network as a line.
 
     `order` has the series of all tasks: the same method looks the same on each. Points of the data
     carry their number among `comparison.points` as `point`. A click in the legend hides a series.
     """
     metric, dense = comparison.metric, comparison.dense
-    first = {id(point): _win(point) for point in sparsest_matching(comparison)}
-    rows = [_row(i, point, first.get(id(point))) for i, point in enumerate(comparison.points)]
-    rows = [row for row in rows if row["density"] > 0]  # the axis is logarithmic
+    view = view or by_density(comparison)
+    rows = [
+        _row(i, point, at, view)
+        for i, point in enumerate(comparison.points)
+        if (at := view.at(point))  # the axis is logarithmic
+    ]
     single = [{**row, "method": _single(row["method"])} for row in rows if row["single"]]
     looks = _looks(rows, single, order)
     if dense is not None:
@@ -65,11 +62,11 @@ def metric_against_density(
         orient="top", title=None, columns=4, labelLimit=300, symbolOpacity=1, symbolStrokeWidth=0
     )
     x = alt.X(
-        "density:Q",
-        title="weights kept (%, logarithmic)",
+        "at:Q",
+        title=view.title,
         scale=alt.Scale(type="log", nice=False, padding=20),
         axis=alt.Axis(
-            values=[m * 10.0**e for e in range(-3, 2) for m in (1, 2, 5)] + [100.0], format="~g"
+            values=[m * 10.0**e for e in range(-3, 8) for m in view.ticks], format=view.format
         ),
     )
     limits = alt.Scale(domain=y_limits(comparison), zero=False, nice=False)
@@ -92,7 +89,7 @@ def metric_against_density(
             ),
         ]
     layers += [
-        curve.mark_rule(strokeWidth=1.5, aria=False).encode(
+        curve.mark_rule(strokeWidth=1.5, clip=True, aria=False).encode(
             y=alt.Y("low:Q"), y2="high:Q", opacity=hideable(1)
         ),
         curve.mark_line(strokeWidth=2.5, aria=False).encode(
@@ -102,6 +99,7 @@ def metric_against_density(
         .encode(y=y, shape=shape, opacity=hideable(1))
         .add_params(shown),
     ]
+    layers += _dense_point(comparison, view, x, y)
     winners = [row for row in rows if row["winner"]]
     if winners:
         ring = alt.Chart(_data(winners)).encode(x=x, y=y)
@@ -125,13 +123,14 @@ def metric_against_density(
                 alt.Tooltip("stage:N"),
                 alt.Tooltip("kept:N", title="weights kept (%)"),
                 alt.Tooltip("of all weights:N", title="of all weights (%)"),
+                *([alt.Tooltip("at:Q", title=view.name, format=",.0f")] if view.dense_at else []),
                 alt.Tooltip("reached:N", title=axis_title(metric)),
                 alt.Tooltip("seeds:Q"),
             ],
         )
     )
     picture = alt.layer(*layers).properties(width=width, height=380)
-    chart: alt.LayerChart = _readable(picture)
+    chart: alt.LayerChart = readable(picture)
     return chart
 
 
@@ -148,6 +147,21 @@ def _dense_layers(
         base.mark_rect(color=_GREY, opacity=0.15, aria=False).encode(y=y, y2="least:Q"),
         base.mark_rule(strokeWidth=2, aria=False).encode(
             y=y, color=colour, strokeDash=dash, opacity=opacity
+        ),
+    ]
+
+
+def _dense_point(comparison: Comparison, view: View, x: alt.X, y: alt.Y) -> list[Any]:
+    """The dense network where it is on the horizontal axis, if that is known."""
+    if view.dense_at is None or comparison.dense is None:
+        return []
+    value = scaled(comparison.metric, comparison.dense.mean)
+    base = alt.Chart(_data([{"at": view.dense_at, "value": value, "name": view.dense_name}]))
+    point = base.encode(x=x, y=y)
+    return [
+        point.mark_point(shape="diamond", size=120, filled=True, color=_GREY, aria=False),
+        point.mark_text(align="left", dx=10, dy=-10, fontSize=12, color=_GREY, aria=False).encode(
+            text="name:N"
         ),
     ]
 
@@ -170,13 +184,13 @@ def _looks(
     rows: Sequence[dict[str, Any]], single: Sequence[dict[str, Any]], order: Sequence[Series]
 ) -> dict[str, tuple[str, str, list[int]]]:
     """Colour, shape and dashes of what the legend names."""
-    strange = [s.method or "" for s in order if _colour_name(s) not in _OF_METHODS]
+    strange = [s.method or "" for s in order if _colour_name(s) not in OF_METHODS]
     own = {name: i for i, name in enumerate(dict.fromkeys(strange))}
     looks: dict[str, tuple[str, str, list[int]]] = {}
     for i, series in enumerate({s.name: s for s in order}.values()):
         if any(row["method"] == series.name for row in rows):
-            other = _OTHERS[own.get(series.method or "", 0) % len(_OTHERS)]
-            colour = _OF_METHODS.get(_colour_name(series), other)
+            other = OTHERS[own.get(series.method or "", 0) % len(OTHERS)]
+            colour = OF_METHODS.get(_colour_name(series), other)
             looks[series.name] = (colour, _SHAPES[i % len(_SHAPES)], _DASHES[i % len(_DASHES)])
     singles = {row["method"] for row in single}
     for name, (colour, shape, _) in list(looks.items()):
@@ -201,56 +215,7 @@ def axis_title(metric: MetricInfo, name: str | None = None) -> str:
     return f"{name or metric.name} ({metric.unit})" if metric.unit else name or metric.name
 
 
-def curve_chart(field: str, title: str) -> dict[str, Any]:
-    """A training curve whose data, `rows` of `part`, `at` and `field`, the page puts in."""
-    chart = (
-        alt.Chart(alt.NamedData("rows"), width="container", height=150)
-        .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=14))
-        .encode(
-            x=alt.X("at:Q", title="epoch", axis=alt.Axis(tickMinStep=1)),
-            y=alt.Y(f"{field}:Q", title=title, scale=alt.Scale(zero=field != "value")),
-            color=alt.Color(
-                "part:N",
-                title=None,
-                legend=alt.Legend(orient="top"),
-                scale=alt.Scale(
-                    domain=["search", "re-training"], range=[_OF_METHODS["cs"], _OF_METHODS["imp"]]
-                ),
-            ),
-            detail="stage:N",
-            tooltip=["part:N", "stage:N", alt.Tooltip("at:Q", title="epoch"), f"{field}:Q"],
-        )
-    )
-    return _specification(chart)
-
-
-def density_chart(title: str) -> dict[str, Any]:
-    """Horizontal bars, of `rows` with `name` and `kept`; the page knows how high it becomes."""
-    chart = (
-        alt.Chart(alt.NamedData("rows"), width="container")
-        .mark_bar(color=_OF_METHODS["cs"])
-        .encode(
-            y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=160)),
-            x=alt.X("kept:Q", title=title),
-            tooltip=["name:N", "kept:Q", "weights:N", "shape:N"],
-        )
-    )
-    return _specification(chart)
-
-
-def _specification(chart: alt.Chart) -> dict[str, Any]:
-    specification: dict[str, Any] = _readable(chart).to_dict()
-    return specification
-
-
-def _readable(chart: Any) -> Any:
-    size = 12
-    return chart.configure_axis(labelFontSize=size, titleFontSize=size).configure_legend(
-        labelFontSize=size
-    )
-
-
-def _row(number: int, point: Point, winner: str | None) -> dict[str, Any]:
+def _row(number: int, point: Point, at: float, view: View) -> dict[str, Any]:
     series, metric = point.series, point.series.metric
     found = point.value.estimate
     ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
@@ -258,14 +223,13 @@ def _row(number: int, point: Point, winner: str | None) -> dict[str, Any]:
     settings = as_text(point.parameters)
     kept, reached = spread(KEPT, point.density), spread(metric, point.value)
     of_all = point.kept("network_density")
-    density = scaled(KEPT, point.density.mean)
     step = point.round or 0
     reaches = _with_unit(metric, reached)
     return {
         "point": number,
         "method": series.name,
-        "winner": winner,
-        "density": density,
+        "winner": view.winners.get(id(point)),
+        "at": at,
         "value": scaled(metric, found.mean),
         "low": low,
         "high": high,
@@ -277,15 +241,11 @@ def _row(number: int, point: Point, winner: str | None) -> dict[str, Any]:
         "seeds": point.value.count,
         "run": point.run,
         "step": step,
-        "order": step if point.single_curve else density,
+        "order": step if point.single_curve else at,
         "curve": point.on_curve,
         "single": not point.single_curve and point.has_rounds,
         "text": f"{series.name} {settings}, {point.stage}: keeps {kept} %, reaches {reaches}",
     }
-
-
-def _win(point: Point) -> str:
-    return f"{point.series.name} matches with {number(KEPT, point.density.mean)} %"
 
 
 def _with_unit(metric: MetricInfo, text: str) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 from prunus.errors import SettingError, how_to_install
 from prunus.files import write_atomically
 from prunus.report.intervals import Estimate, Measured
-from prunus.report.model import Comparison
+from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.select import cost_of, picks
-from prunus.report.tables import selection_table
+from prunus.report.tables import SIZES, selection_table
 
 
 def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -44,9 +44,7 @@ def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
                     "metric": comparison.metric.name,
                     **with_ends("dense", dense),
                     **with_ends("density", point.density if point else None),
-                    **with_ends(
-                        "network_density", point.kept("network_density") if point else None
-                    ),
+                    **_sizes(point),
                     **with_ends("value", point.value if point else None),
                     **with_ends("gain", gain),
                     "search_epochs_sequential": cost.sequential if cost else None,
@@ -54,6 +52,11 @@ def flat(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _sizes(point: Point | None) -> dict[str, float | None]:
+    known = {name: point.kept(name) if point else None for name in SIZES}
+    return {key: v for name, size in known.items() for key, v in with_ends(name, size).items()}
 
 
 def with_ends(name: str, value: Measured | Estimate | None) -> dict[str, float | None]:

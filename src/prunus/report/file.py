@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from prunus.report.panel import versions_of
 from prunus.report.records import Measure, Record, ReportData
 from prunus.runs.origin import Origin, here
 from prunus.runs.results import StageResult
+from prunus.runs.speed import Speed
 from prunus.schema import Schema
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 from prunus.version import __version__
@@ -38,12 +39,13 @@ class Subnetwork(Schema):
     density: float
     epochs: int
     measured: dict[Measure, StageResult]
-    metrics: tuple[MetricInfo, ...] = (ACCURACY,)
+    metrics: Annotated[tuple[MetricInfo, ...], Field(min_length=1)] = (ACCURACY,)
     retraining: str | None = None
     control: str | None = None
     layers: dict[str, float] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, Origin | None] = Field(default_factory=dict)
+    speeds: tuple[Speed, ...] = ()
     conditions: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -117,8 +117,8 @@ class Point:
         return Measured({record.seed: record.density for record in self.records})
 
     def kept(self, name: str) -> Measured | None:
-        """What is kept of something else than the weights under the mask: `network_density` or
-        `kept_macs` of its stages; None where it is not known."""
+        """What is kept of something else than the weights under the mask, a field of
+        `StageResult` such as `kept_macs`; None where it is not known."""
         found = {r.seed: r.kept(name, self.series.measure) for r in self.records}
         known = {seed: value for seed, value in found.items() if value is not None}
         return Measured(known) if len(known) == len(found) else None

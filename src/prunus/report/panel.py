@@ -22,7 +22,7 @@ from prunus.files import parse_json, read_text
 from prunus.masks import LayerDensity
 from prunus.report.parameters import as_text, flattened
 from prunus.report.records import Record
-from prunus.report.tables import KEPT, scaled
+from prunus.report.tables import KEPT, SIZES, scaled
 from prunus.runs.results import METRICS, EpochMetrics, parse_epoch
 from prunus.tasks.metrics import MetricInfo
 from prunus.tickets.ticket import Ticket
@@ -128,7 +128,8 @@ def picture_urls(tickets: Sequence[Path]) -> dict[Path, dict[str, str]]:
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
-    of_all = record.kept("network_density", list(record.measured)[-1])
+    last = list(record.measured)[-1]
+    sizes = {title.removesuffix(" %"): record.kept(name, last) for name, title in SIZES.items()}
     facts = [
         ("task", record.task),
         ("found by", record.row),
@@ -136,7 +137,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("parameters", as_text(record.parameters)),
         ("seed", str(record.seed)),
         ("weights kept", KEPT.text(record.density)),
-        ("of all weights", "" if of_all is None else KEPT.text(of_all)),
+        *((title, "" if size is None else KEPT.text(size)) for title, size in sizes.items()),
         ("epochs of search", str(record.epochs)),
     ]
     for measure, found in record.measured.items():

@@ -13,6 +13,7 @@ from prunus.report.parameters import conditions, different, run_parameters
 from prunus.report.read import RunFolder, Sweep, read_folders
 from prunus.runs.origin import Origin, read_origin
 from prunus.runs.results import StageResult
+from prunus.runs.speed import Speed, read_speeds
 from prunus.sweeps.experiment import DENSE
 from prunus.tasks.data import SplitName
 from prunus.tasks.metrics import ACCURACY, MetricInfo
@@ -51,6 +52,8 @@ class Record:
     settings: Mapping[str, Any] = field(default_factory=dict)
     runs: Mapping[str, Origin | None] = field(default_factory=dict)
     """The finished runs that it comes from, by their keys in a sweep, and what made each."""
+    speeds: tuple[Speed, ...] = ()
+    """Of its last network, deployed, as far as they were measured."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """Recipe and data of its last training, and the metric: only what shares them is compared."""
 
@@ -69,7 +72,7 @@ class Record:
         return found.reported(name) if split is None else getattr(found, split).get(name)
 
     def kept(self, name: str, measure: Measure) -> float | None:
-        """`network_density` or `kept_macs` when it was measured; None where nobody knows."""
+        """A field such as `kept_macs` when it was measured; None where nobody knows."""
         found: float | None = getattr(self.measured[measure], name)
         return 1.0 if found is None and self.density == 1 else found
 
@@ -205,6 +208,7 @@ def _record(
         layers=stage.layers,
         settings=run.settings,
         runs={run.key: read_origin(run.path)} if run.results.finished else {},
+        speeds=read_speeds(run.path).stages.get(stage.stage, ()),
         conditions={**conditions(run.settings), "metric": run.results.metric.name},
     )
 
@@ -237,6 +241,7 @@ def _retrained(run: RunFolder, origin: Record | None) -> Record:
         retraining=run.path,
         control=control,
         runs={**origin.runs, **own.runs},
+        speeds=own.speeds,
         conditions=own.conditions,
     )
 

@@ -12,6 +12,7 @@ from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Measure, Record, ReportData
 from prunus.report.select import Entry, at_equal_density, cost_of, picks, whole_cost
+from prunus.report.speeds import batches_of, speed_text
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
 
@@ -114,8 +115,8 @@ def cost_table(comparison: Comparison) -> Table:
     """What all subnetworks of a series cost to find."""
     rows = []
     for series in comparison.series:
-        cost, count = whole_cost(series), len(series.records) / len(series.seeds)
-        rows.append([series.name, f"{count:.3g}", f"{cost.sequential:.0f}", f"{cost.parallel:.0f}"])
+        cost, count = whole_cost(series), str(len(series.points))
+        rows.append([series.name, count, f"{cost.sequential:.0f}", f"{cost.parallel:.0f}"])
     return Table(["search", "subnetworks", "epochs", "parallel"], rows)
 
 
@@ -151,22 +152,26 @@ def _of_all(entries: Mapping[str, Entry]) -> str:
     return f", {low if low == high else f'{low} to {high}'} % of all weights"
 
 
-def points_table(comparison: Comparison, *, macs: bool = False) -> Table:
+def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
     """Every point beside the dense network: how good when, and whether it matches.
 
-    `macs`: also what is kept of the multiply-adds, where that is known.
+    `sizes`: also what is connected, what is kept of the multiply-adds, and how many images a
+    second the deployed network computes, where that is known.
     """
     metric, dense, points = comparison.metric, comparison.dense, ordered_points(comparison)
     measures = [m for m in get_args(Measure) if any(p.measured(m) for p in points)]
-    shown = _sizes_of(points, "kept_macs" if macs else None)
+    shown = _sizes_of(points) if sizes else _sizes_of(points, ["network_density"])
+    batches = batches_of(points) if sizes else []
     header = ["method", "settings", "stage", heading(KEPT), *shown.values(),
+              *(f"images/s, batch {batch}" for batch in batches),
               *(_with_unit(metric, measure) for measure in measures), "epochs"]  # fmt: skip
     rows = []
     if dense is not None:
         judged = f"matching on {comparison.split or 'test'}"
         header = [*header[:-1], "against dense", "epochs", judged]
         values = [""] * (len(measures) - 1) + [spread(metric, dense)]
-        rows.append(["dense", "", "training", *["100.00"] * (1 + len(shown)), *values, "", "", ""])
+        sized = [*["100.00"] * (1 + len(shown)), *[""] * len(batches)]
+        rows.append(["dense", "", "training", *sized, *values, "", "", ""])
     for point in points:
         found = [point.measured(measure) for measure in measures]
         last = point.records[0].measured[point.series.measure]
@@ -177,6 +182,7 @@ def points_table(comparison: Comparison, *, macs: bool = False) -> Table:
             point.stage,
             spread(KEPT, point.density),
             *_sizes(point, shown),
+            *(speed_text(point, batch) for batch in batches),
             *(spread(metric, value) if value else "" for value in found),
             str(point.records[0].epochs + training),
         ]
@@ -189,13 +195,17 @@ def points_table(comparison: Comparison, *, macs: bool = False) -> Table:
 
 
 OF_ALL = "of all weights %"
-_SIZES = {"network_density": OF_ALL, "kept_macs": "multiply-adds %"}
+SIZES = {
+    "network_density": OF_ALL,
+    "effective_density": "connected %",
+    "kept_macs": "multiply-adds %",
+}
+"""Other sizes of a network than its density, as `StageResult` has them, and their columns."""
 
 
-def _sizes_of(points: Sequence[Point], also: str | None = None) -> dict[str, str]:
-    """Columns for what is kept of all weights, and `also` of something else, where it is known."""
-    wanted = {name: title for name, title in _SIZES.items() if name in ("network_density", also)}
-    return {name: title for name, title in wanted.items() if any(p.kept(name) for p in points)}
+def _sizes_of(points: Sequence[Point], names: Iterable[str] = SIZES) -> dict[str, str]:
+    """Columns for those of the sizes that are known."""
+    return {name: SIZES[name] for name in names if any(p.kept(name) for p in points)}
 
 
 def _sizes(point: Point, names: Iterable[str]) -> list[str]:
@@ -228,8 +238,9 @@ def checklist(data: ReportData, comparisons: Sequence[Comparison]) -> list[tuple
     for comparison in comparisons:
         prefix = f"{comparison.title}: " if len(comparisons) > 1 else ""
         facts += [(f"{prefix}{name}", text) for name, text in _protocol(comparison).items() if text]
-    facts.append(("density", "of the weights that could be removed (kept) and of all weights; the "
-                  "table of all points also has what is left of the multiply-adds"))  # fmt: skip
+    facts.append(("density", "of the weights that could be removed (kept) and of all weights; of "
+                  "the former also what is connected from input to output, and what is left of "
+                  "their multiply-adds"))  # fmt: skip
     return facts
 
 
@@ -258,13 +269,13 @@ def raw_table(comparisons: Sequence[Comparison]) -> Table:
         found = [(s.name, r, s.measure) for s in comparison.series for r in s.records]
         for name, record, measure in [*dense, *found]:
             values = [record.value(measure, split) for split in ("validation", "test")]
-            of_all = record.kept("network_density", measure)
+            sizes = [record.kept(name, measure) for name in SIZES]
             rows.append(
                 [comparison.title, name, as_text(record.parameters), record.stage, str(record.seed),
                  number(KEPT, record.density),
-                 "" if of_all is None else number(KEPT, of_all), measure,
+                 *("" if size is None else number(KEPT, size) for size in sizes), measure,
                  *("" if v is None else number(comparison.metric, v) for v in values)]
             )  # fmt: skip
     header = ["task", "method", "settings", "stage", "seed", heading(KEPT),
-              OF_ALL, "measured", "validation", "test"]  # fmt: skip
-    return Table(header, rows, frozenset({0, 1, 2, 3, 7}))
+              *SIZES.values(), "measured", "validation", "test"]  # fmt: skip
+    return Table(header, rows, frozenset({0, 1, 2, 3, header.index("measured")}))

@@ -153,7 +153,6 @@ class Execution:
             size = Size(model)
             found = {split: self._measure(model, split, counting) for split in self._held_out}
             counts = {split: v.pop(SAMPLES) for split, v in found.items() if SAMPLES in v}
-            of_all, macs = size.found()
             return StageResult(
                 stage=stage.name,
                 epochs=epochs,
@@ -161,8 +160,7 @@ class Execution:
                 validation=found["validation"],
                 test=found["test"],
                 samples={split: int(count) for split, count in counts.items()},
-                network_density=of_all,
-                kept_macs=macs,
+                **size.found()._asdict(),
             )
 
     def check_can_judge(self, method: Method) -> None:

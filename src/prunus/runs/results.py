@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from prunus.errors import SettingError
 from prunus.files import parse_json, read_text, write_atomically
@@ -43,6 +43,8 @@ class StageResult(Schema):
     """The part that is kept of all parameters of the network; older files do not have it."""
     kept_macs: float | None = None
     """The kept fraction of the multiply-adds of the masked layers."""
+    effective_density: float | None = None
+    """As `density`, but only of weights that are connected to input and output."""
     layers: dict[str, float] = Field(default_factory=dict)
     """The density of each masked parameter."""
     ticket: str | None = None
@@ -78,7 +80,7 @@ class RunResults(Schema):
     task: str
     label: str
     seed: int
-    metrics: tuple[MetricInfo, ...] = (ACCURACY,)
+    metrics: Annotated[tuple[MetricInfo, ...], Field(min_length=1)] = (ACCURACY,)
     """What was measured; picks and plots use the first."""
     stages: tuple[StageResult, ...] = ()
     finished: bool = False
@@ -88,6 +90,12 @@ class RunResults(Schema):
     """Epochs that the weights of a re-trained ticket had before."""
     not_transferred: dict[str, str] = Field(default_factory=dict)
     """Tensors that a ticket of another task did not set, and why."""
+
+    @model_validator(mode="after")
+    def _finished_something(self) -> Self:
+        if self.finished and not self.stages:
+            raise ValueError("it says that the run is finished, and has no stages")
+        return self
 
     @property
     def metric(self) -> MetricInfo:

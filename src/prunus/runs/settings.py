@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from prunus.errors import SettingError
 from prunus.lookup import source_hash, unknown
@@ -24,7 +24,15 @@ from prunus.training.settings import EngineSettings
 from prunus.training.trackers import TrackerName
 
 _HASH_LENGTH = 10
-Folder = Annotated[Path, PlainSerializer(str)]
+
+
+def _possible(path: Path) -> Path:
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r:.200} is no path: it has a zero byte")
+    return path
+
+
+Folder = Annotated[Path, AfterValidator(_possible), PlainSerializer(str)]
 
 # Stands for the recipe of a task that is not loaded yet.
 _NOT_YET_KNOWN = Recipe(epochs=1, batch_size=1)
@@ -221,5 +229,7 @@ def _with_name(values: Mapping[str, Any], setting: str) -> dict[str, Any]:
     if isinstance(value, str):
         return {"name": value}
     if not isinstance(value, Mapping):
-        raise SettingError(f"{setting}={value!r} is neither a name nor 'name: value' settings")
+        raise SettingError(f"{setting}={value!r:.60} is neither a name nor 'name: value' settings")
+    if not isinstance(value.get("name", ""), str):
+        raise SettingError(f"{setting}.name={value['name']!r:.60} is not a name")
     return dict(value)

@@ -1,6 +1,6 @@
 """Sweeps: the many runs of an experiment, in parallel, on one machine or many."""
 
-from prunus.sweeps.bisection import Bisection, bisect_runs, find_mask_init
+from prunus.sweeps.bisection import Bisection, bisect_runs, find_setting
 from prunus.sweeps.executors.cluster import dask_executor
 from prunus.sweeps.executors.local import LocalExecutor
 from prunus.sweeps.experiment import Experiment, read_experiment
@@ -23,7 +23,7 @@ __all__ = [
     "SweepFile",
     "bisect_runs",
     "dask_executor",
-    "find_mask_init",
+    "find_setting",
     "make_plan",
     "read_experiment",
     "run_one",

@@ -1,36 +1,51 @@
-"""Plain CS to a wanted density: bisection over the mask init `s0`, by whole runs.
+"""A method without a target density, brought to one: whole runs over the setting that governs it.
 
-The density grows with `s0` (appendix A of the paper), so halving an interval of `s0` finds the run
-that ends nearest to a target. CS with `target_density` needs one run instead.
+The density grows from one end of the setting to the other (`Method.governed`), so a pair of runs
+around the target narrows down where it is met; interpolation makes that few runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
-from prunus.errors import SettingError
+from prunus.errors import PrunusError, SettingError
 from prunus.lookup import trusted_names
-from prunus.methods.settings import DENSITY
+from prunus.methods import METHODS, Governed, describe_settings, find_method
+from prunus.methods.settings import DENSITY, Must
 from prunus.runs.results import RunResults
 from prunus.runs.settings import RunSettings, resolve
 from prunus.runs.stages import execute
 from prunus.sweeps.work import run_one
 
 Densities = Callable[[Sequence[float]], Sequence[float]]
-"""The density that a whole run ends at, for each of several mask inits."""
+"""The density that a whole run ends at, for each of several values of the setting."""
 
-WIDEST = 2.0
-"""No run starts its scores further from zero than this."""
+TOLERANCE = 0.03
+"""How far from the target a run may end, relative to it, unless somebody says otherwise."""
+
+_POSITIVE = Must(lambda value: 0 < value < math.inf, "it must be a positive number")
+_REACH = 4.0
+"""How far beyond `few` and `many` values are tried, in units of the distance between them."""
+_NOTHING = 1e-6
+"""Stands for a density of zero, which has no logarithm."""
+
+
+class UnreachedError(PrunusError, RuntimeError):
+    """A density that no value of the setting reaches, as the runs have shown."""
+
+    status = 1
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run with one mask init, and the density that it ended at."""
+    """A run with one value of the setting, and the density that it ended at."""
 
-    mask_init: float
+    value: float
     density: float
     network_density: float | None = None
     """The same of all weights of the network, where that is known."""
@@ -38,8 +53,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The run nearest to the target, and all that were tried, by mask init."""
+    """The run nearest to the target, and all that were tried, those that keep fewest first."""
 
+    setting: str
     best: Trial
     trials: tuple[Trial, ...]
     target_density: float
@@ -56,69 +72,91 @@ class Bisection:
         return self.error <= self.tolerance
 
 
-def find_mask_init(
+def find_setting(
+    governed: Governed,
     densities: Densities,
     target_density: float,
     *,
-    low: float = -0.3,
-    high: float = 0.3,
-    tolerance: float = 0.05,
+    tolerance: float = TOLERANCE,
     at_once: int = 1,
     max_runs: int = 12,
 ) -> Bisection:
-    """The mask init whose run ends nearest to `target_density`.
+    """The value of the `governed` setting whose run ends nearest to `target_density`.
 
-    `densities` runs CS from each of the given mask inits; it gets `at_once` of them at a time (two
-    at first, at least), so that it may run them side by side. `low` and `high` (the paper's range)
-    are where to begin, and move outwards if the target is not between them. Ends within `tolerance`
-    of the target, relative to it, or after about `max_runs` runs. A target that no mask init
-    reaches is an error.
+    `densities` does a run with each of the given values; it gets `at_once` of them at a time (two
+    at first, at least), so that it may do them side by side. Begins with `few` and `many`, and
+    moves outwards if the target is not between them. Ends within `tolerance` of the target,
+    relative to it, or after about `max_runs` runs. A target that no value reaches is an error.
     """
     DENSITY.check("target_density", target_density)
-    if not low < high:
-        raise SettingError(f"low={low:g} is not below high={high:g}")
+    _POSITIVE.check("tolerance", tolerance)
     if at_once < 1 or max_runs < 2:
         raise SettingError(f"at_once={at_once} and max_runs={max_runs}: need at least 1 and 2 runs")
     trials: list[Trial] = []
 
-    def run(inits: Sequence[float]) -> None:
-        trials.extend(map(Trial, inits, densities(inits)))
-        trials.sort(key=lambda trial: trial.mask_init)
+    def run(positions: Sequence[float]) -> bool:
+        """Whether there was anything to do: two positions can round to the same value."""
+        before = {trial.value for trial in trials}
+        values = sorted({governed.value(at) for at in positions} - before, key=governed.position)
+        trials.extend(map(Trial, values, densities(values)))
+        trials.sort(key=lambda trial: governed.position(trial.value))
+        return bool(values)
 
     def found() -> Bisection:
         best = min(trials, key=lambda trial: abs(trial.density - target_density))
-        return Bisection(best, tuple(trials), target_density, tolerance)
+        return Bisection(governed.setting, best, tuple(trials), target_density, tolerance)
 
-    width = (high - low) / max(1, at_once - 1)
-    run([low, *(low + width * number for number in range(1, at_once - 1)), high])
+    first = max(2, at_once)
+    run([number / (first - 1) for number in range(first)])
     while not found().near_enough and len(trials) < max_runs:
-        below = max((t.mask_init for t in trials if t.density < target_density), default=None)
-        above = min((t.mask_init for t in trials if t.density >= target_density), default=None)
-        if below is None:
-            run(_outwards(trials[0], target_density, at_once))
-        elif above is None:
-            run(_outwards(trials[-1], target_density, at_once))
-        else:
-            width = (above - below) / (at_once + 1)  # negative where the densities are not in order
-            run([below + width * number for number in range(1, at_once + 1)])
+        if not run(_next(governed, trials, target_density, at_once)):
+            break
     return found()
 
 
-def _outwards(outermost: Trial, target_density: float, number: int) -> list[float]:
-    """That many mask inits, each twice as far out as the one before; fewer at the widest."""
-    at = outermost.mask_init
-    if abs(at) >= WIDEST:
-        raise SettingError(
-            f"no mask init reaches target_density={target_density:g}: mask_init={at:g} still ends "
-            f"at {outermost.density:.4g}. Use more epochs or a larger score_lr, or CS with a "
-            "budget (method.target_density), which reaches any"
+def _next(
+    governed: Governed, trials: Sequence[Trial], target_density: float, number: int
+) -> list[float]:
+    """The most promising positions, that many.
+
+    The first is where the line through the two nearest trials meets the target, in the logarithm of
+    the density. If it does not, between the trials around the target, it is the middle of these;
+    outwards, as far again as the trials reach.
+    """
+    points = [(governed.position(t.value), _excess(t.density, target_density)) for t in trials]
+    (lowest, _), (highest, _) = points[0], points[-1]
+    below = max((at for at, excess in points if excess < 0), default=None)
+    above = min((at for at, excess in points if excess >= 0), default=None)
+    promising: list[float] = []
+    if below is None:
+        below = max(2 * lowest - highest, -_REACH)
+        promising.append(below)
+    elif above is None:
+        above = min(2 * highest - lowest, 1 + _REACH)
+        promising.append(above)
+    assert above is not None
+    below, above = sorted((below, above))  # in disorder where the densities are
+    tried = {trial.value: trial for trial in trials}
+    if promising and (outermost := tried.get(governed.value(promising[0]))):
+        raise UnreachedError(
+            f"no {governed.setting} reaches target_density={target_density:g}: "
+            f"{governed.setting}={outermost.value:g} still ends at {outermost.density:.4g}. Use "
+            "more epochs, or a method with a target_density (such as cs), which reaches any"
         )
-    sign = 1 if outermost.density < target_density else -1
-    inits: list[float] = []
-    while len(inits) < number and abs(at) < WIDEST:
-        at = max(-WIDEST, min(WIDEST, at + sign * max(0.3, abs(at))))
-        inits.append(at)
-    return inits
+    (at, excess), (other, its_excess) = sorted(points, key=lambda point: abs(point[1]))[:2]
+    if excess != its_excess:
+        guess = at - excess * (other - at) / (its_excess - excess)
+        if below < guess < above and governed.value(guess) not in tried:
+            promising.insert(0, guess)
+    while len(promising) < number:
+        ends = sorted({below, above, *promising})
+        start, end = max(pairwise(ends), key=lambda gap: gap[1] - gap[0])
+        promising.append((start + end) / 2)
+    return promising[:number]
+
+
+def _excess(density: float, target_density: float) -> float:
+    return math.log(max(density, _NOTHING) / target_density)
 
 
 def bisect_runs(
@@ -128,56 +166,65 @@ def bisect_runs(
     *,
     fetch_missing: bool = False,
     executor: Executor | None = None,
-    tell: Callable[[Trial], None] | None = None,
+    tell: Callable[[str, Trial], None] | None = None,
     **options: Any,
 ) -> tuple[Bisection, RunSettings, RunResults]:
-    """`find_mask_init` with runs in their own folders: none is repeated, all can be resumed.
+    """`find_setting` with runs in their own folders: none is repeated, all can be resumed.
 
-    With an `executor`, runs go side by side: give `at_once` too. `tell` is called with each run
-    that ended.
+    With an `executor`, runs go side by side: give `at_once` too. `tell` is called with the setting
+    and each run that ended.
     Returns what was found, with the settings and results of the best run.
     """
+    method = given.get("method") or {}
+    method = {"name": method} if isinstance(method, str) else {"name": "cs", **method}
+    governed = _governed(method)
     runs: dict[float, RunSettings] = {}
     done: dict[float, RunResults] = {}
 
-    def densities(inits: Sequence[float]) -> list[float]:
+    def densities(values: Sequence[float]) -> list[float]:
         futures: dict[Future[RunResults], float] = {}
-        for mask_init in inits:
-            method = {**_method(given), "mask_init": mask_init}
-            runs[mask_init], task = resolve(
-                command, {**given, "method": method}, fetch_missing=fetch_missing
-            )
+        for value in values:
+            settings = {**given, "method": {**method, governed.setting: value}}
+            runs[value], task = resolve(command, settings, fetch_missing=fetch_missing)
             if executor is None:
-                note(mask_init, execute(runs[mask_init], task))
+                note(value, execute(runs[value], task))
             else:
-                complete = runs[mask_init].model_dump(mode="json")
+                complete = runs[value].model_dump(mode="json")
                 future = executor.submit(run_one, complete, trusted=trusted_names())
-                futures[future] = mask_init
+                futures[future] = value
         for future in as_completed(futures):
             note(futures[future], future.result())
-        return [done[mask_init].stages[-1].density for mask_init in inits]
+        return [done[value].stages[-1].density for value in values]
 
-    def note(mask_init: float, results: RunResults) -> None:
-        done[mask_init] = results
+    def note(value: float, results: RunResults) -> None:
+        done[value] = results
         if tell is not None:
-            tell(ended(mask_init))
+            tell(governed.setting, ended(value))
 
-    def ended(mask_init: float) -> Trial:
-        last = done[mask_init].stages[-1]
-        return Trial(mask_init, last.density, last.network_density)
+    def ended(value: float) -> Trial:
+        last = done[value].stages[-1]
+        return Trial(value, last.density, last.network_density)
 
-    found = find_mask_init(densities, target_density, **options)
-    best = found.best.mask_init
-    trials = tuple(ended(trial.mask_init) for trial in found.trials)
+    found = find_setting(governed, densities, target_density, **options)
+    best = found.best.value
+    trials = tuple(ended(trial.value) for trial in found.trials)
     return replace(found, best=ended(best), trials=trials), runs[best], done[best]
 
 
-def _method(given: Mapping[str, Any]) -> dict[str, Any]:
-    method = given.get("method") or {}
-    method = {"name": method} if isinstance(method, str) else dict(method)
-    if method.setdefault("name", "cs") != "cs":
-        raise SettingError(f"bisection is over the mask init of cs; method={method['name']!r}")
-    for name in ("mask_init", "target_density"):
-        if method.get(name):  # zero is the default, which a settings file spells out
-            raise SettingError(f"bisection finds the mask init by itself: leave method.{name} out")
-    return method
+def _governed(settings: Mapping[str, Any]) -> Governed:
+    """What governs the density of a method, whose settings must not say it themselves."""
+    name = settings["name"]
+    kind = find_method(name)
+    defaults = {setting.name: setting.default for setting in describe_settings(kind)}
+    if kind.governed is None:
+        why = "no setting of it alone governs the density"
+        if "target_density" in defaults:
+            why = "it ends at its target_density in one run, without bisection"
+        able = [known for known, method in METHODS.items() if method.governed is not None]
+        raise SettingError(f"{name} cannot be bisected: {why}. Those that can: {', '.join(able)}")
+    for setting in (kind.governed.setting, "target_density"):
+        if settings.get(setting) not in (None, defaults.get(setting)):  # files spell out defaults
+            raise SettingError(
+                f"bisection finds {kind.governed.setting} by itself: leave method.{setting} out"
+            )
+    return kind.governed

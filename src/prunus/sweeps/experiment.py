@@ -29,7 +29,7 @@ def _by_task(value: Any) -> Any:
     """Names alone are tasks without settings of their own."""
     if isinstance(value, str):
         value = [value]
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return {name: {} for name in value}
     if isinstance(value, Mapping):
         return {name: settings or {} for name, settings in value.items()}
@@ -42,7 +42,10 @@ def _named(value: Any) -> Any:
 
 def _retraining(value: Any) -> Any:
     """`then: retrain` is the re-training of every ticket."""
-    return [{} if item == "retrain" else item for item in _listed(value)] if value else []
+    value = _listed(value or [])
+    if not isinstance(value, list):
+        return value
+    return [{} if item == "retrain" else item for item in value]
 
 
 Tasks = Annotated[dict[str, Settings], BeforeValidator(_by_task), Field(min_length=1)]
@@ -54,8 +57,8 @@ Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 class Retraining(Schema):
     """What to do with the tickets of a row's runs: train them from `w^(k)`."""
 
-    retrain: Literal["all", "last"] = "all"
-    """The ticket of each round, or that of the last."""
+    retrain: Literal["all", "last"] | tuple[Annotated[int, Field(ge=1)], ...] = "all"
+    """The tickets of all rounds, of the last one, or of the rounds with these numbers."""
     task: str | None = None
     """Another task to take the ticket to."""
     settings: Settings = Field(default_factory=dict)
@@ -122,7 +125,8 @@ class Scale(Schema):
 class Experiment(Schema):
     """Tasks, rows and seeds; every row is run on every task with every seed."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    name: Annotated[str, Field(pattern=r"^\.*[\w-][\w.-]*$")]
+    """Also that of its folder."""
     description: str = ""
     tasks: Tasks
     """Names, or names with the settings of each."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from prunus.errors import PrunusError, SettingError
+from prunus.files import expanded
 from prunus.lookup import unknown
 from prunus.runs.results import ticket_path
 from prunus.runs.settings import COMMANDS, RunSettings, SearchSettings, resolve
@@ -34,12 +35,15 @@ _SET_BY_THE_SWEEP = {
 }
 
 
-def make_plan(experiment: Experiment, out: Path, *, fetch_missing: bool = False) -> list[Planned]:
+def make_plan(
+    experiment: Experiment, out: Path, *, data: Path | None = None, fetch_missing: bool = False
+) -> list[Planned]:
     """All runs of an experiment in folders below `out`, those of the first seed first.
 
     A run comes after the one that it needs. Baselines come before everything else of their seed.
+    `data` is the folder of the data, whatever the experiment says.
     """
-    return _Planner(experiment, out.resolve(), fetch_missing).plan()
+    return _Planner(experiment, out.resolve(), data, fetch_missing).plan()
 
 
 def outline(experiment: Experiment) -> list[Planned]:
@@ -63,10 +67,11 @@ class _Planner:
         self,
         experiment: Experiment,
         out: Path,
+        data: Path | None = None,
         fetch_missing: bool = False,
         load: Callable[..., Task] = load_cached,
     ) -> None:
-        self.experiment, self.out = experiment, out
+        self.experiment, self.out, self.data = experiment, out, data
         self.fetch_missing, self.load = fetch_missing, load
         self.runs: dict[str, Planned] = {}
 
@@ -185,11 +190,7 @@ class _Planner:
             raise SettingError(f"row {row!r}: full={given['full']!r} is neither true nor false")
         like = {name: value for name, value in given.items() if name not in ("control", "full")}
         epochs = _epochs(self._resolve("train", like, row))
-        if isinstance(source.settings, SearchSettings):
-            stages = [f"round {n}" for n in range(1, source.settings.rounds + 1)]
-        else:
-            stages = [_STAGE_OF_THE_TICKET[run.command]]
-        for stage in stages if what.retrain == "all" else stages[-1:]:
+        for stage in _stages_of_tickets(source, what):
             retraining = AwaitsTicket(
                 id=f"{row}/{run.key}/{ticket_path(stage).stem}/{_digest(given)}",
                 command="retrain",
@@ -233,8 +234,10 @@ class _Planner:
                 raise unknown(f"setting (of row {row!r})", name, known - set(_SET_BY_THE_SWEEP))
         has = COMMANDS[command].model_fields
         given = merge({name: value for name, value in shared.items() if name in has}, own)
-        data_root = str(Path(given.get("data_root", "data")).resolve())
-        return {**given, "task": task, "seed": seed, "out": str(self.out), "data_root": data_root}
+        data = self.data or given.get("data_root", "data")
+        if isinstance(data, str | Path):
+            data = str(Path.cwd() / expanded(data))
+        return {**given, "task": task, "seed": seed, "out": str(self.out), "data_root": data}
 
     def _resolve(self, command: str, given: Mapping[str, Any], row: str) -> RunSettings:
         try:
@@ -263,3 +266,24 @@ def _row_name(run: Planned, task: str, control: str | None) -> str:
 def _digest(given: Mapping[str, Any]) -> str:
     text = json.dumps({**given, "out": "", "data_root": ""}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _stages_of_tickets(source: _Source, what: Retraining) -> list[str]:
+    """The stages of a run whose tickets are to be re-trained."""
+    if isinstance(source.settings, SearchSettings):
+        rounds = source.settings.rounds
+        stages = [f"round {n}" for n in range(1, rounds + 1)]
+    else:
+        rounds = 1
+        stages = [_STAGE_OF_THE_TICKET[source.run.command]]
+    if what.retrain == "all":
+        return stages
+    if what.retrain == "last":
+        return stages[-1:]
+    missing = [n for n in what.retrain if n > rounds]
+    if missing:
+        raise SettingError(
+            f"row {source.run.row!r}: retrain={list(what.retrain)} asks for the ticket of round "
+            f"{missing[0]}, but there are {rounds}: give numbers up to that, or more rounds"
+        )
+    return [stages[n - 1] for n in what.retrain]

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from prunus.errors import SettingError
+from prunus.files import expanded
 from prunus.lookup import import_named, unknown
 from prunus.tasks.builtin import TASKS
 from prunus.tasks.data import (
@@ -52,7 +53,7 @@ def load_task(
             f"{', '.join(TASKS)}"
         )
     if name in TASKS:
-        return TASKS[name](Path(root).expanduser(), options or DataOptions())
+        return TASKS[name](expanded(root), options or DataOptions())
     _check_data_name(data_name)
     make = find_network(network, task=name)  # before the data are read
     data = load_data(data_name, root, options, fetch_missing=fetch_missing)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from prunus.errors import TicketError, how_to_install
-from prunus.files import write_atomically
+from prunus.files import expanded, write_atomically
 from prunus.tables import percent
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def push(
 ) -> str:
     """Write ticket and card, unless there is a card already; returns where they are."""
     if is_folder(repo_id):
-        folder = Path(repo_id).expanduser()
+        folder = expanded(repo_id)
         _write(ticket, card, folder, keep_card=(folder / CARD).exists())
         return str(folder)
     api, name = _hub().HfApi(token=token), os.fspath(repo_id)
@@ -51,7 +51,7 @@ def push(
 def pull(repo_id: str | os.PathLike[str], *, revision: str | None, token: str | None) -> Path:
     """The ticket's file: in the folder, or downloaded."""
     if is_folder(repo_id):
-        return Path(repo_id).expanduser() / TICKET
+        return expanded(repo_id) / TICKET
     try:
         file = _hub().hf_hub_download(
             os.fspath(repo_id), TICKET, revision=revision, token=token, library_name="prunus"

@@ -248,7 +248,6 @@ PROGRAM = {
     "entries": "const Entry*",
 }
 """A program: its instructions and their constants."""
-
 GATE = {  # what a pass of gates.cpp reads and writes, for `count` numbers
     **dict.fromkeys(("score", "gated", "grad_weight", "grad_score"), "float*"),
     **dict.fromkeys(("weight", "gradient"), "const float*"),

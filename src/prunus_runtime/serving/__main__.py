@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from prunus_runtime import file
-from prunus_runtime.checks import printable
 from prunus_runtime.errors import InputError
+from prunus_runtime.printing import printable
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,28 +12,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prunus_runtime import arrays
-from prunus_runtime.checks import printable
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
 from prunus_runtime.operation import Array
+from prunus_runtime.printing import printable
 from prunus_runtime.serve import IMAGES, JSON, JSON_COST, MAX_BODY, NPY, info
 from prunus_runtime.serving import tensors
 from prunus_runtime.serving.batching import Batcher, FullError
@@ -44,6 +39,9 @@ SMALL = 2**16
 """Bytes that are parsed at once; more would keep other callers waiting, and go to a thread."""
 OCTETS = "application/octet-stream"
 Result = TypeVar("Result")
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Scope = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +58,40 @@ class Bounds:
     max_waiting: int = 256
 
 
+class Request(NamedTuple):
+    """What a caller asks, apart from the path."""
+
+    headers: dict[bytes, bytes]
+    receive: Receive
+
+    def header(self, name: str) -> str | None:
+        """A header, by its name in small letters."""
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+
+class Answer(NamedTuple):
+    """What a caller gets."""
+
+    body: bytes
+    kind: str = JSON
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class RefusedError(Exception):
+    """A request that gets another status than 200, and why."""
+
+    def __init__(self, status: int, why: str, *headers: tuple[str, str]) -> None:
+        super().__init__(why)
+        self.status, self.headers = status, headers
+
+
 class Service:
-    """Answers requests for one network. `app` is the ASGI app. Once `is_ending`, it is not ready
-    any more, and asks callers that it answers to go elsewhere."""
+    """An ASGI app that answers requests for one network.
+
+    Once `is_ending`, it is not ready any more, and asks callers that it answers to go elsewhere.
+    """
 
     def __init__(self, network: Deployed, name: str, bounds: Bounds | None = None) -> None:
         self.network, self.name, self.bounds = network, name, bounds or Bounds()
@@ -70,38 +99,44 @@ class Service:
         self.metrics = Metrics()
         self._room = 4 * self.bounds.max_body
         self._classifying = asyncio.Semaphore(os.cpu_count() or 1)
-        self._info = info(network)
         model = f"/v2/models/{name}"
-        posted = {f"{model}/infer": self._infer, "/predict": self._predict}
-        got = {
-            "/v2": self._server,
-            "/v2/health/live": self._live,
+        server = {"name": "prunus_runtime", "version": __version__}
+        shapes = network.input_shape, network.output_shape
+        self._posted = {f"{model}/infer": self._infer, "/predict": self._predict}
+        self._got: dict[str, Callable[[], Answer]] = {
+            "/v2": _constant({**server, "extensions": ["binary_tensor_data"]}),
+            "/v2/health/live": _constant({"live": True}),
             "/v2/health/ready": self._ready,
-            model: self._model,
+            model: _constant(tensors.described(name, *shapes)),
             f"{model}/ready": self._ready,
             "/metrics": self._counted,
-            "/health": self._health,
-            "/info": self._described,
+            "/health": _constant({"status": "ok"}),
+            "/info": _constant(info(network)),
         }
-        routes = [  # in the order in which they are tried
-            *(Route(path, handler, methods=["POST"]) for path, handler in posted.items()),
-            *(Route(path, handler, methods=["GET"]) for path, handler in got.items()),
-        ]
-        self._paths = {route.path for route in routes}
-        inner = Starlette(
-            routes=routes,
-            lifespan=self._batching,
-            exception_handlers={
-                404: self._missing,
-                HTTPException: _refused,
-                InputError: _wrong,
-                Exception: _failed,
-            },
-        )
-        self.app: ASGIApp = self._observed(inner)
 
-    @asynccontextmanager
-    async def _batching(self, _: Starlette) -> AsyncIterator[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._live(receive, send)
+        began, path = time.perf_counter(), scope["path"]
+        answer = await self._answer(scope["method"], path, Request(dict(scope["headers"]), receive))
+        headers = [("content-type", answer.kind), ("content-length", str(len(answer.body)))]
+        headers += answer.headers
+        # After an error the rest of the request may be unread.
+        if self.is_ending or answer.status >= 400:
+            headers.append(("connection", "close"))
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        start = {"type": "http.response.start", "status": answer.status, "headers": encoded}
+        try:
+            await send(start)
+            await send({"type": "http.response.body", "body": answer.body})
+        finally:
+            known = path if path in self._posted or path in self._got else "other"
+            self.metrics.requests.labels(known, answer.status).inc()
+            self.metrics.seconds.observe(time.perf_counter() - began)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """From start to end, the batcher is at work."""
+        await receive()
         async with Batcher(
             self.network,
             max_batch=self.bounds.max_batch,
@@ -109,65 +144,35 @@ class Service:
             max_waiting=self.bounds.max_waiting,
             on_batch=self.metrics.images.observe,
         ) as self._batcher:
-            yield
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
-    def _observed(self, app: ASGIApp) -> ASGIApp:
-        """`app`, whose answers are counted, and end the connection where they should."""
+    async def _answer(self, method: str, path: str, request: Request) -> Answer:
+        try:
+            if method == "POST" and path in self._posted:
+                return await self._posted[path](request)
+            if method in ("GET", "HEAD") and path in self._got:
+                return self._got[path]()
+            if path in self._posted or path in self._got:
+                raise RefusedError(405, f"{printable(path)} has another method")
+            raise RefusedError(404, f"there is no {printable(path)}; the model is {self.name!r}")
+        except RefusedError as error:
+            return _json({"error": str(error)}, error.status, *error.headers)
+        except InputError as error:
+            return _json({"error": str(error)}, 400)
+        except Exception:
+            log.exception("a request failed")
+            return _json({"error": "the server failed; its log says why"}, 500)
 
-        async def observed(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http":
-                return await app(scope, receive, send)
-            began, status = time.perf_counter(), 500
+    def _ready(self) -> Answer:
+        return _json({"ready": not self.is_ending}, 503 if self.is_ending else 200)
 
-            async def answer(message: Message) -> None:
-                nonlocal status
-                if message["type"] == "http.response.start":
-                    status = message["status"]
-                    # After an error the rest of the request may be unread.
-                    if self.is_ending or status >= 400:
-                        message["headers"] = [*message["headers"], (b"connection", b"close")]
-                await send(message)
+    def _counted(self) -> Answer:
+        return Answer(self.metrics.text(), "text/plain; version=0.0.4")
 
-            try:
-                return await app(scope, receive, answer)
-            finally:
-                path = scope["path"] if scope["path"] in self._paths else "other"
-                self.metrics.requests.labels(path, status).inc()
-                self.metrics.seconds.observe(time.perf_counter() - began)
-
-        return observed
-
-    async def _missing(self, request: Request, _: Exception) -> Response:
-        path = printable(request.url.path)
-        return JSONResponse({"error": f"there is no {path}; the model is {self.name!r}"}, 404)
-
-    async def _server(self, _: Request) -> Response:
-        extensions = ["binary_tensor_data"]
-        return JSONResponse(
-            {"name": "prunus_runtime", "version": __version__, "extensions": extensions}
-        )
-
-    async def _live(self, _: Request) -> Response:
-        return JSONResponse({"live": True})
-
-    async def _ready(self, _: Request) -> Response:
-        return JSONResponse({"ready": not self.is_ending}, 503 if self.is_ending else 200)
-
-    async def _model(self, _: Request) -> Response:
-        shapes = self.network.input_shape, self.network.output_shape
-        return JSONResponse(tensors.described(self.name, *shapes))
-
-    async def _counted(self, _: Request) -> Response:
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def _health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def _described(self, _: Request) -> Response:
-        return JSONResponse(self._info)
-
-    async def _infer(self, request: Request) -> Response:
-        head = request.headers.get(tensors.HEADER_LENGTH)
+    async def _infer(self, request: Request) -> Answer:
+        head = request.header(tensors.HEADER_LENGTH.lower())
         with self._taken(request, _number(head) if head else None) as length:
             content = await self._body(request, length)
             asked = await _done(tensors.read_request, content, head, size=length)
@@ -177,18 +182,18 @@ class Service:
                     tensors.write_answer, y, self.name, asked, size=y.nbytes
                 )
         if json_length is None:
-            return Response(body, media_type=JSON)
-        return Response(body, 200, {tensors.HEADER_LENGTH: str(json_length)}, OCTETS)
+            return Answer(body)
+        return Answer(body, OCTETS, headers=((tensors.HEADER_LENGTH, str(json_length)),))
 
-    async def _predict(self, request: Request) -> Response:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    async def _predict(self, request: Request) -> Answer:
+        kind = (request.header("content-type") or "").partition(";")[0].strip().lower()
         is_json = kind == JSON
         with self._taken(request, None if is_json else 0) as length:
             content = await self._body(request, length)
             if kind in IMAGES:
                 async with self._classifying:
                     (found,) = await asyncio.to_thread(self.network.classify, [content])
-                return JSONResponse(found)
+                return _json(found)
             read, write = (
                 (arrays.from_json, arrays.to_json) if is_json else (arrays.from_npy, arrays.to_npy)
             )
@@ -196,7 +201,7 @@ class Service:
             with self._room_for(self._answer_bytes(x, as_json=is_json)):
                 y = await self._computed(x)
                 body = await _done(write, y, size=y.nbytes)
-        return Response(body, media_type=JSON if is_json else NPY)
+        return Answer(body, JSON if is_json else NPY)
 
     async def _computed(self, x: np.ndarray) -> Array:
         try:
@@ -218,14 +223,14 @@ class Service:
     @contextmanager
     def _taken(self, request: Request, json_length: int | None) -> Iterator[int]:
         """The length of a request that may be read, of which so many bytes are JSON (None: all)."""
-        length = request.headers.get("content-length")
+        length = request.header("content-length")
         if length is None:
-            raise HTTPException(411, "the request must say its Content-Length")
+            raise RefusedError(411, "the request must say its Content-Length")
         size = _number(length)
         lists = size if json_length is None else min(json_length, size)
         most = 2 * self.bounds.max_body // JSON_COST
         if size > self.bounds.max_body or lists > most:
-            raise HTTPException(
+            raise RefusedError(
                 413,
                 f"the request has more than {self.bounds.max_body} bytes, or {most} of JSON",
             )
@@ -244,14 +249,18 @@ class Service:
             self._room += size
 
     async def _body(self, request: Request, length: int) -> bytes:
+        parts: list[bytes] = []
         try:
             async with asyncio.timeout(self.bounds.seconds):
-                content = await request.body()
+                while True:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":  # it is counted, though nobody hears
+                        raise RefusedError(400, f"the request ended before its {length} bytes")
+                    parts.append(message["body"])
+                    if not message["more_body"]:
+                        return b"".join(parts)
         except TimeoutError:
-            raise HTTPException(408, "the request took too long to arrive") from None
-        except ClientDisconnect:  # nobody is left to hear of it, but it is counted
-            raise HTTPException(400, f"the request ended before its {length} bytes") from None
-        return content
+            raise RefusedError(408, "the request took too long to arrive") from None
 
 
 async def _done(work: Callable[..., Result], *arguments: object, size: int) -> Result:
@@ -263,25 +272,19 @@ async def _done(work: Callable[..., Result], *arguments: object, size: int) -> R
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise HTTPException(400, "a length in the headers is not a number")
+        raise RefusedError(400, "a length in the headers is not a number")
     return int(text[:12])
 
 
-def _too_much() -> HTTPException:
-    return HTTPException(
-        503, "the server has too much to do; try again later", {"Retry-After": "1"}
-    )
+def _too_much() -> RefusedError:
+    return RefusedError(503, "the server has too much to do; try again later", ("retry-after", "1"))
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+def _json(content: object, status: int = 200, *headers: tuple[str, str]) -> Answer:
+    body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return Answer(body, JSON, status, headers)
 
 
-async def _wrong(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 400)
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    log.error("a request failed", exc_info=error)
-    return JSONResponse({"error": "the server failed; its log says why"}, 500)
+def _constant(content: object) -> Callable[[], Answer]:
+    answer = _json(content)
+    return lambda: answer

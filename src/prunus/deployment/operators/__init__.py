@@ -18,11 +18,13 @@ from prunus.deployment.operators import (  # noqa: F401 (fill the tables)
     attention,
     elements,
     layers,
+    per_token,
     sequences,
     shaping,
     views,
 )
 from prunus.deployment.operators.layers import avg_pool_tensors
+from prunus.deployment.operators.per_token import PerToken
 from prunus.deployment.operators.walk import (
     COMPUTE,
     ON_SCORES,
@@ -37,6 +39,7 @@ from prunus_runtime.graph import Operation
 __all__ = [
     "ON_SCORES",
     "OPERATORS",
+    "PerToken",
     "Scores",
     "Unsupported",
     "Value",

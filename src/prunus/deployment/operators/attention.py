@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from prunus.deployment.axes import BATCH, Atom, merged, whole
+from prunus.deployment.operators.per_token import PerToken
 from prunus.deployment.operators.views import as_sequence
 from prunus.deployment.operators.walk import (
     COMPUTE,
@@ -31,10 +32,12 @@ from prunus.deployment.operators.walk import (
 )
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 HIDDEN = -1e4
 """A number that, added to a score or in its place, hides a key; real scores are far above it."""
+LOWEST = -6e4
+"""What is added to the scores of hidden keys: fp16, as which a file may store it, has it too."""
 
 
 @register(OPERATORS, "scaled_dot_product_attention")
@@ -44,9 +47,9 @@ def _attention(walk: Walk, a: Arguments) -> Value:
     query, heads = _of_heads(walk, a["query"])
     depth = walk.shapes[query][0] // heads
     scale = 1 / math.sqrt(depth) if a["scale"] is None else float(a["scale"])
-    mask = a["attn_mask"]
-    causal = bool(a["is_causal"]) or (mask is not None and _is_causal(mask))
-    scores = Scores(query, _of_heads(walk, a["key"])[0], heads, scale, causal)
+    scores = Scores(query, _of_heads(walk, a["key"])[0], heads, scale, bool(a["is_causal"]))
+    if a["attn_mask"] is not None:
+        scores = _under(walk, scores, a["attn_mask"])
     return _attended(walk, scores, a["value"])
 
 
@@ -64,8 +67,11 @@ def _attended(walk: Walk, scores: Scores, values: Any) -> Value:
     """The values, weighted by the softmax of the scores."""
     value, heads = _of_heads(walk, values)
     width, positions = walk.shapes[value][0] // heads, walk.shapes[scores.query][1]
+    masks = [] if scores.hidden is None else [_added(walk, scores.hidden)]
+    inputs = (scores.query, scores.key, value, *masks)
     made = walk.add(
-        *("attention", scores.query, scores.key, value),
+        "attention",
+        *inputs,
         shape=(heads * width, positions),
         heads=heads,
         scale=scores.scale,
@@ -104,7 +110,7 @@ def _divided(_: Walk, a: Arguments) -> Scores:
 
 def _positive(factor: Any) -> float:
     """A number that keeps the order of scores, and hides what a mask has hidden."""
-    if not isinstance(factor, Value | Scores):
+    if not isinstance(factor, Value | Scores | PerToken):
         number = torch.as_tensor(factor).double()
         if number.numel() == 1 and bool(number > 0):
             return float(number)
@@ -112,30 +118,63 @@ def _positive(factor: Any) -> float:
 
 
 @register(ON_SCORES, "add")
-def _masked(_: Walk, a: Arguments) -> Scores:
+def _masked(walk: Walk, a: Arguments) -> Scores:
     scores, mask = _operands(a)
     if a["alpha"] != 1:
         raise Unsupported("with a factor, on the scores of an attention")
-    return replace(scores, causal=_is_causal(mask) or scores.causal)
+    return _under(walk, scores, mask)
 
 
 @register(ON_SCORES, "masked_fill")
-def _filled(_: Walk, a: Arguments) -> Scores:
-    return _hiding(a["self"], a["mask"], a["value"], hidden=True)
+def _filled(walk: Walk, a: Arguments) -> Scores:
+    return _hiding(walk, a["self"], a["mask"], a["value"], hidden=True)
 
 
 @register(ON_SCORES, "where")
-def _where(_: Walk, a: Arguments) -> Scores:
-    return _hiding(a["self"], a["condition"], a["other"], hidden=False)
+def _where(walk: Walk, a: Arguments) -> Scores:
+    return _hiding(walk, a["self"], a["condition"], a["other"], hidden=False)
 
 
-def _hiding(scores: Any, mask: Any, filled: Any, *, hidden: bool) -> Scores:
+def _hiding(walk: Walk, scores: Any, mask: Any, filled: Any, *, hidden: bool) -> Scores:
     """The scores where a mask of flags is not `hidden`, and what hides a key elsewhere."""
-    constant = isinstance(mask, Tensor) and not isinstance(filled, Value | Scores)
-    if not constant or not bool((torch.as_tensor(filled) <= HIDDEN).all()):
+    known = isinstance(mask, Tensor | PerToken)
+    known &= not isinstance(filled, Value | Scores | PerToken)
+    if not known or not bool((torch.as_tensor(filled) <= HIDDEN).all()):
         raise Unsupported("on the scores of an attention, but to hide keys by a constant mask")
-    before = _unfinished(scores)
-    return replace(before, causal=_is_causal(mask.bool() != hidden) or before.causal)
+    if isinstance(mask, PerToken):
+        seen: Any = replace(mask, values=tuple(v.bool() != hidden for v in mask.values))
+    else:
+        seen = mask.bool() != hidden
+    return _under(walk, _unfinished(scores), seen)
+
+
+def _under(walk: Walk, scores: Scores, mask: Any) -> Scores:
+    """The scores with a mask: flags of what is seen, or what is added. It may hide what comes
+    later, and tokens wherever they are."""
+    if not isinstance(mask, PerToken):
+        return replace(scores, causal=_is_causal(mask) or scores.causal)
+    keys = torch.arange(walk.shapes[scores.key][1])
+    if mask.position.shape[-1:] != keys.shape or not bool((mask.position == keys).all()):
+        raise Unsupported("with a mask that depends on other tokens than the keys")
+    seen = [bool(_seen(value).any()) for value in mask.values]
+    ways = {_is_causal(value) for value, some in zip(mask.values, seen, strict=True) if some}
+    if len(ways) > 1:
+        raise Unsupported("with a mask that is causal for some tokens only")
+    hidden = ~torch.tensor(seen)[mask.classes]
+    if scores.hidden is not None:
+        hidden = hidden | scores.hidden
+    return replace(scores, causal=True in ways or scores.causal, hidden=hidden)
+
+
+def _added(walk: Walk, hidden: Tensor) -> Value:
+    """What is added to the scores of each key, by its token. All layers have the same."""
+    table = torch.where(hidden, LOWEST, 0.0)[:, None]
+    for operation in walk.operations.values():
+        known = operation.tensors.get("table")
+        if known is not None and known.shape == table.shape and (known == table.numpy()).all():
+            return Value(operation.output)
+    shape = (1, *walk.input_shape)
+    return walk.add("embedding", walk.source, shape=shape, tensors={"table": table})
 
 
 @register(ON_SCORES, "softmax", "_softmax")
@@ -179,7 +218,7 @@ def _unfinished(scores: Any) -> Scores:
 def _is_causal(mask: Any) -> bool:
     """Whether a mask hides exactly what comes later; it may also hide nothing."""
     if isinstance(mask, Tensor) and mask.ndim >= 2:
-        seen = mask if mask.dtype == torch.bool else mask > HIDDEN
+        seen = _seen(mask)
         exact = mask.dtype == torch.bool or not bool(mask[seen].any())
         if exact and bool(seen.all()):
             return False
@@ -189,8 +228,21 @@ def _is_causal(mask: Any) -> bool:
     raise Unsupported("with a mask other than a causal one")
 
 
+def _seen(mask: Tensor) -> Tensor:
+    """Flags of what a mask does not hide."""
+    return mask if mask.dtype == torch.bool else mask > HIDDEN
+
+
 @register(COMPUTE, "attention")
-def _compute_attention(a: Attributes, _: Tensors, query: Any, key: Any, value: Any) -> Any:
+def _compute_attention(
+    a: Attributes, _: Tensors, query: Any, key: Any, value: Any, mask: Any = None
+) -> Any:
     q, k, v = (x.unflatten(1, (a["heads"], -1)).transpose(2, 3) for x in (query, key, value))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=a["causal"], scale=a["scale"])
+    if mask is None:
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=a["causal"], scale=a["scale"])
+    else:
+        scores = torch.matmul(q, k.transpose(2, 3)) * a["scale"] + mask.unsqueeze(2)
+        if a["causal"]:
+            scores = scores + torch.triu(torch.full_like(scores, -math.inf), 1)
+        y = torch.matmul(torch.softmax(scores, 3), v)
     return y.transpose(2, 3).flatten(1, 2)

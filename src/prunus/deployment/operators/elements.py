@@ -31,7 +31,7 @@ from prunus.deployment.operators.walk import (
 from prunus_runtime.ops.elements import scale_and_shift
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
     from prunus_runtime.graph import Operation
 
 _LOWEST, _HIGHEST = torch.finfo(torch.float32).min, torch.finfo(torch.float32).max

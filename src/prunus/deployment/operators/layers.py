@@ -33,7 +33,7 @@ from prunus.deployment.operators.walk import (
 )
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
     from prunus_runtime.graph import Operation
 
 

@@ -26,7 +26,7 @@ from prunus.deployment.operators.walk import (
 from prunus_runtime.ops.layers import PIXELWISE
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 
 def product(walk: Walk, x: Value, weight: Tensor, bias: Any) -> Value:
@@ -79,7 +79,7 @@ def _compute_embedding(_: Attributes, t: Tensors, x: Any) -> Any:
 
 @register(COMPUTE, "add_plane")
 def _compute_add_plane(_: Attributes, t: Tensors, x: Any) -> Any:
-    return torch.add(x, t["plane"])
+    return torch.add(x, t["plane"][..., : x.size(-1)])  # of a shorter sequence the first positions
 
 
 @register(COMPUTE, "norm")

@@ -27,7 +27,7 @@ from prunus_runtime.ops import kind_of
 from prunus_runtime.ops.layers import PIXELWISE
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 
 @register(OPERATORS, "flatten", "view", "_unsafe_view", "reshape", "squeeze", "unsqueeze")

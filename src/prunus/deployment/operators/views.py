@@ -15,7 +15,7 @@ from prunus.deployment.operators.walk import (
 )
 
 if TYPE_CHECKING:
-    from prunus.deployment.capture import Walk
+    from prunus.deployment.walk import Walk
 
 
 @register(OPERATORS, "permute", "transpose", "t")

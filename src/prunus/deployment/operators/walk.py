@@ -53,13 +53,14 @@ class Value(str):
 @dataclass(frozen=True)
 class Scores:
     """How much the queries of an attention that is written out look at its keys, so far: `finished`
-    after the softmax."""
+    after the softmax. `hidden` has a flag for each token: whether keys of that token are hidden."""
 
     query: Value
     key: Value
     heads: int
     scale: float = 1.0
     causal: bool = False
+    hidden: Tensor | None = None
     finished: bool = False
 
 

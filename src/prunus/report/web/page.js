@@ -33,13 +33,20 @@ async function embed(target, specification, rows) {
 
 // The plots of tasks: a click, or Enter where the keyboard is, opens a point; arrows move to the next.
 
+const switches = [...document.querySelectorAll("button[data-view]")];
+const viewOf = (number) => Number(switches.find((button) =>
+  button.dataset.chart === `${number}` && button.ariaPressed === "true")?.dataset.view ?? 0);
+
 async function draw(number) {
   const target = document.getElementById(`chart-${number}`);
-  const {view} = await embed(target, data.charts[number]);
+  if (!target) return;  // a dense network alone
+  const {chart, caption} = data.charts[number][viewOf(number)];
+  document.getElementById(`caption-${number}`).textContent = caption;
+  const {view} = await embed(target, chart);
   view.addEventListener("click", (_, item) => open(number, item?.datum?.point));
   const points = [...target.querySelectorAll("svg [aria-label]")]
     .filter((node) => node.__data__?.datum?.point !== undefined)
-    .sort((a, b) => a.__data__.datum.density - b.__data__.datum.density);
+    .sort((a, b) => a.__data__.datum.at - b.__data__.datum.at);
   points.forEach((node, i) => {
     node.setAttribute("tabindex", i ? "-1" : "0");
     node.setAttribute("role", "button");
@@ -56,6 +63,13 @@ async function draw(number) {
     });
   });
 }
+
+for (const button of switches)
+  button.onclick = () => {
+    for (const other of switches)
+      if (other.dataset.chart === button.dataset.chart) other.ariaPressed = `${other === button}`;
+    draw(Number(button.dataset.chart));
+  };
 
 // The panel of one ticket
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from prunus.files import expanded
 from prunus.lookup import unknown
 from prunus.tasks.data.arrays import ArrayData, Split
 from prunus.tasks.data.batches import Batches
@@ -78,7 +79,7 @@ def load_data(
     """
     if name not in DATA_SETS:
         raise unknown("data set", name, DATA_SETS)
-    root = Path(root).expanduser()
+    root = expanded(root)
     read = DATA_SETS[name]
     try:
         return read(root, options or DataOptions())

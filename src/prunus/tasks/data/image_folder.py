@@ -26,8 +26,8 @@ from prunus.tasks.data.image_transforms import (
 from prunus.tasks.data.image_tree import ImageList, ImageSplits, read_tree
 from prunus.tasks.data.protocol import EpochPlan, LoaderOptions
 from prunus.tasks.data.splits import DataOptions, SplitName
-from prunus_runtime.checks import printable
 from prunus_runtime.images import Images
+from prunus_runtime.printing import printable
 
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
