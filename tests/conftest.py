@@ -14,7 +14,6 @@ import pytest
 # start. Libraries read this when they are loaded.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import hypothesis
 import torch
 
 hypothesis.settings.register_profile("no clock", deadline=None)  # machines may be busy
