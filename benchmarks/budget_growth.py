@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e7, 3e7, 1e8])
     parser.add_argument("--sort-up-to", type=float, default=1e8)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/budget_growth.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -35,6 +36,18 @@ class Geometric(ContinuousSparsification):
         beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
         for gate in gates:
             gate.temperature.fill_(beta / self._spread)
+
+
+class SettlingScale(ContinuousSparsification):
+    """The factor on the mask falls as gates harden, so that the median of those kept stays at 1.
+
+    By default it stays at 2, and so a kept weight counts twice in the end.
+    """
+
+    def on_step(self) -> None:
+        super().on_step()
+        for gate in self.gates.values():
+            gate.scale = 1 + math.exp(-min(50.0, self.temperature * self._own.spread))
 
 
 class ScoresBySGD(ContinuousSparsification):

@@ -115,6 +115,8 @@ def main() -> None:
     torch.set_num_threads(1)
     results = Results()
     compare(results, PHASES[:1])
+    for cell in cells(500, ["adamw", "sgd", "muon"], ["cosine"], ["small-encoder", "small-vit"]):
+        results.loss(run_of(cell, Design("unscaled")))
     compare(results, PHASES[1:])
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Tests run in two processes on two cores: each has one thread, and so have the processes that they
@@ -17,6 +18,12 @@ import torch
 
 torch.set_num_threads(1)
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes as well
+
+# A busy machine is slow, which is no fault of what is tested.
+hypothesis.settings.register_profile(
+    "prunus", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("prunus")
 
 
 def pytest_configure(config: pytest.Config) -> None:

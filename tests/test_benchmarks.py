@@ -29,13 +29,22 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_gate_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.json"
-    arguments = ["--out", str(out), "--seconds", "0", "--networks", "mlp"]
-    monkeypatch.setattr(sys, "argv", ["gate_overhead.py", *arguments])
-    load("gate_overhead", monkeypatch).main()
+    module = load("gate_overhead", monkeypatch)
+    for part in ("eager", "memory"):  # compiling takes too long here
+        arguments = ["--out", str(out), "--seconds", "0", "--networks", "mlp", "--parts", part]
+        monkeypatch.setattr(sys, "argv", ["gate_overhead.py", *arguments])
+        module.main()
     results = json.loads(out.read_text())["results"]["mlp"]
-    assert set(results) == {"dense", "prunus", "stored mask", "torch prune"}
-    assert results["dense"]["ratio"] == 1
-    assert all(r["ms"] > 0 and r["peak MiB"] > 0 and r["steps"] >= 5 for r in results.values())
+    assert set(results) == {"eager", "memory"}
+    assert set(results["eager"]) == set(results["memory"]) == set(module.VARIANTS)
+    assert results["eager"]["dense"]["ratio"] == 1
+    assert all(r["ms"] > 0 and r["steps"] >= 5 for r in results["eager"].values())
+    assert all(r["peak MiB"] > 0 for r in results["memory"].values())
+
+
+def test_small_gpt2_predicts_each_next_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch, _ = load("gate_overhead", monkeypatch).networks("gpt2")
+    assert model(batch[:2]).shape == (2 * 64, 256)
 
 
 def test_sweep_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

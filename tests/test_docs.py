@@ -179,6 +179,13 @@ def test_the_question_of_a_terminal_is_as_shown(tmp_path, monkeypatch, capsys):
     assert shown.splitlines()[1:] == capsys.readouterr().err.rstrip().splitlines()
 
 
+def test_the_tests_of_the_security_page_are_there():
+    text = (ROOT / "docs" / "security.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
+    security = {f"tests/security/{path.name}" for path in ROOT.glob("tests/security/test_*.py")}
+    assert security <= named and [name for name in named if not (ROOT / name).is_file()] == []
+
+
 def test_output_is_made_by_a_command_or_checked():
     """Whatever is shown with its command is made by tools/outputs.py, or run by a test here."""
     made = re.compile(r"<!-- results: output-[\w-]+ -->\n.*?<!-- end -->", re.DOTALL)

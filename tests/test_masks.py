@@ -152,7 +152,7 @@ class TestSetOperations:
         assert (mask - mask).jaccard(mask - mask) == 1.0
         assert (mask - mask).jaccard(mask) == 0.0
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(masks(), masks(), masks())
     def test_laws(self, a: Mask, b: Mask, c: Mask) -> None:
         assert a | b == b | a
@@ -190,12 +190,12 @@ class TestSetOperations:
 
 
 class TestControls:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(masks(), st.integers(0, 2**32))
     def test_shuffled_keeps_the_count_of_every_layer(self, mask: Mask, seed: int) -> None:
         assert mask.shuffled(seed).layers == mask.layers
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(masks(), st.integers(0, 2**32))
     def test_random_keeps_the_total_count(self, mask: Mask, seed: int) -> None:
         control = mask.random(seed)

@@ -60,6 +60,21 @@ def settling(runs: Sequence[dict[str, Any]]) -> Table:
     return ["part of the round", "training loss", "validation", "test"], rows
 
 
+def cost_powers(runs: Sequence[dict[str, Any]]) -> Table:
+    """Runs that measured scores by different powers of their cost: a column for each seed."""
+    seeds = sorted({run["seed"] for run in runs})
+    rows = []
+    for power in sorted({run["power"] for run in runs}):
+        own = {run["seed"]: run for run in runs if run["power"] == power}
+        row = [f"{power:g}", f"{100 * mean(run['density'] for run in own.values()):.1f}"]
+        for split in ("validation", "test"):
+            values = [100 * own[seed][split] for seed in seeds]
+            row += [", ".join(f"{value:.1f}" for value in values), f"{mean(values):.1f}"]
+        rows.append(row)
+    header = ["power of c", "weights kept %", "validation", "mean", "test", "mean"]
+    return header, rows
+
+
 # Rules by which the scores move: `results/score-rates.json`
 
 RULES = {

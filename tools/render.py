@@ -67,18 +67,19 @@ def demo_finding() -> str:
 
 
 def gate_overhead() -> str:
-    def cell(part: Mapping[str, Any], variant: str, name: str, digits: int) -> str:
-        return f"{part[variant][name]:.{digits}f}" if variant in part else ""
+    def cell(parts: Mapping[str, Any], part: str, variant: str, name: str, digits: int) -> str:
+        found = parts.get(part, {}).get(variant)
+        return f"{found[name]:.{digits}f}" if found else ""
 
     rows = [
         [
             network,
             variant,
-            cell(parts["eager"], variant, "ms", 2),
-            cell(parts["eager"], variant, "ratio", 3),
-            cell(parts["compiled"], variant, "ms", 2),
-            cell(parts["compiled"], variant, "ratio", 3),
-            cell(parts["memory"], variant, "peak MiB", 0),
+            cell(parts, "eager", variant, "ms", 2),
+            cell(parts, "eager", variant, "ratio", 3),
+            cell(parts, "compiled", variant, "ms", 2),
+            cell(parts, "compiled", variant, "ratio", 3),
+            cell(parts, "memory", variant, "peak MiB", 0),
         ]
         for network, parts in read("gate_overhead")["results"].items()
         for variant in parts["eager"]
@@ -177,7 +178,7 @@ def budget_growth() -> str:
         for weights, r in content["results"].items()
     ]
     machine = content["machine"]
-    about = f"{machine['threads']} thread; load of the machine at the end: {machine['load']:.0f}."
+    about = f"{machine['threads']} threads; load of the machine at the end: {machine['load']:.0f}."
     return f"{markdown(['weights', *(f'{n}, s' for n in names), 'MiB'], rows)}\n\n{about}"
 
 
@@ -311,6 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
     "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
     "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),

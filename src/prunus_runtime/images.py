@@ -126,7 +126,7 @@ class Images:
                 is_large = image.width * image.height > LARGE
                 with _ONE_LARGE if is_large else nullcontext():
                     view = middle(
-                        image.convert("L" if self.order == "grey" else "RGB"),
+                        upright(image, "L" if self.order == "grey" else "RGB"),
                         *(input_shape[1], input_shape[2], self.short_side),
                     )
         except FileNotFoundError:
@@ -160,6 +160,26 @@ class Images:
         if self.classes:
             lines.append(printable(f"{len(self.classes)} classes: {', '.join(self.classes)}"))
         return "\n".join(lines)
+
+
+_ORIENTATION = 0x112
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""Orientation in the EXIF data -> the PIL.Image.Transpose that puts the image upright."""
+
+
+def upright(image: Image, mode: str) -> Image:
+    """An image as people see it, in the `mode` of Pillow: turned as its camera says, with the upper
+    8 of 16 bits."""
+    import PIL.Image
+
+    try:
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # the pixels of damaged EXIF data may be whole
+        turn = None
+    if image.mode.startswith("I"):  # which Pillow would cut off above 255
+        image = PIL.Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+    image = image.convert(mode)
+    return image if turn is None else image.transpose(PIL.Image.Transpose(turn))
 
 
 def middle(image: Image, height: int, width: int, short_side: int) -> Pixels:

@@ -102,7 +102,7 @@ def test_the_environment_keeps_the_rules_of_gymnasium():
         check_env(env, skip_render_check=True)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=2, max_size=6),
     target=st.floats(0.01, 0.99),

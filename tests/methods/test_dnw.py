@@ -44,7 +44,7 @@ def test_every_layer_keeps_something():
     assert kept(dnw.mask()) == ([[0, 1], [0, 0]], [[0, 1]])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0.01, 1.0), st.sampled_from(["layer", "global"]), st.integers(0, 99))
 def test_the_density_is_exact_and_the_kept_are_the_largest(density, scope, seed):
     model = seeded(ConvNet, seed)

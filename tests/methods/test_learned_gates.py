@@ -254,7 +254,7 @@ def test_soft_threshold_gradcheck():
     assert torch.autograd.gradcheck(lambda w, s: _soft_threshold(w, s.sigmoid()), (w, s))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=20),
     st.floats(-40, 10, width=32),

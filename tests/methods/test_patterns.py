@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -41,7 +41,6 @@ def randomise(cs, seed, ties):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@settings(deadline=None)
 @given(st.sampled_from([(1, 2), (2, 4), (1, 4), (3, 4), (1, 3), (5, 6)]), st.integers(0, 99))
 def test_a_search_ends_exactly_at_the_pattern(name, pattern, seed):
     kept, of = pattern
@@ -124,7 +123,6 @@ def test_methods_that_rank_weights_have_no_coarser_gates():
 # Layers
 
 
-@settings(deadline=None)
 @given(st.floats(0.1, 1.0), st.integers(0, 99))
 def test_every_layer_has_the_density(density, seed):
     model = nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 3), nn.Linear(3, 4))

@@ -123,7 +123,7 @@ def train(rigl, steps):
         yield before
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     density=st.floats(0.05, 1.0),
     fraction=st.floats(0.0, 0.9),

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from prunus.report.intervals import Estimate, Measured, of_one_run, over_seeds, t_quantile
@@ -74,7 +74,6 @@ def test_difference_of_two_single_runs():
     assert Measured({0: 0.8}).minus(Measured({0: 0.6})) == Estimate(pytest.approx(0.2))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(1, 50))
 def test_wilson_stays_within_bounds(hits, more):
     samples = hits + more

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from prunus.report.file import read_report
@@ -234,7 +234,6 @@ def test_tables():
     assert cost_table(report).rows == [["cs", "4", "40", "20"], ["imp", "3", "30", "30"]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1), st.floats(0, 1))
 def test_rules_hold_for_any_records(values, bar):
     made = [record("cs", seed, d, a, number=i) for i, (d, a) in enumerate(values, 1)

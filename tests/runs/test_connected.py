@@ -113,7 +113,7 @@ def test_what_is_subtracted_or_added_to_a_constant_is_connected_too():
     assert connected(model, torch.zeros(1, 2), a=[[1, 0], [0, 0]], b=[[1, 1], [0, 0]]) == 2
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.floats(0.05, 0.9))
 def test_as_by_following_every_path(seed, density):
     generator = np.random.default_rng(seed)

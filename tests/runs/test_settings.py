@@ -227,6 +227,13 @@ def test_overrides_are_nested_and_typed():
     }
 
 
+def test_a_pattern_is_text_and_no_number_in_base_sixty(tmp_path):
+    assert overrides(["method.granularity=2:4"]) == {"method": {"granularity": "2:4"}}
+    (tmp_path / "own.yaml").write_text("granularity: 1:2\nseed: 12\nlr: 1.5\nother: 1:30.5\n")
+    own = {"granularity": "1:2", "seed": 12, "lr": 1.5, "other": "1:30.5"}
+    assert read_settings(tmp_path / "own.yaml") == own
+
+
 @pytest.mark.parametrize("text", ["recipe.epochs", "=8", "recipe..epochs=1", "seed=[1"])
 def test_bad_overrides(text):
     with pytest.raises(SettingError, match="--set"):

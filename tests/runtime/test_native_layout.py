@@ -22,7 +22,7 @@ VALUES = st.lists(
 
 @pytest.mark.parametrize("most_gaps", [1, layout.MOST_GAPS])
 @given(values=VALUES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_values_that_live_together_lie_apart(
     most_gaps: int, values: list[tuple[int, int, int, int]]
 ) -> None:

@@ -21,14 +21,14 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @given(graph=graphs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_random_networks(isa: str, graph: Graph) -> None:
     check(isa, graph)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @given(graph=transformers())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_random_transformers(isa: str, graph: Graph) -> None:
     check(isa, graph)
 

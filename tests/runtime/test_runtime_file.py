@@ -31,7 +31,7 @@ def assert_same(one: Graph, other: Graph) -> None:
             np.testing.assert_array_equal(tensor, b.tensors[name])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs())
 def test_fp32_is_exact(graph):
     content = encode(graph)
@@ -67,7 +67,7 @@ tensors = arrays.arrays(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(tensors)
 def test_tensors_come_back(tensor):
     np.testing.assert_array_equal(stored_again(tensor, "fp32")[1], tensor)

@@ -239,7 +239,7 @@ change = st.tuples(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(change, min_size=1, max_size=4), st.integers(0, len(PAYLOAD)))
 def test_headers_with_several_changes(changes, cut):
     header = HEADER
@@ -249,7 +249,7 @@ def test_headers_with_several_changes(changes, cut):
     survives(packed(header, PAYLOAD[:cut] + bytes(2000)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_any_bytes(content):
     refused(content)

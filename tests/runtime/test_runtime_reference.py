@@ -15,7 +15,7 @@ from prunus_runtime import Graph, Operation, reference
 from support.graphs import ACTIVATIONS, Builder, batch, graphs
 
 torch.set_num_threads(1)
-MANY = settings(max_examples=100, deadline=None)
+MANY = settings(max_examples=100)
 
 
 def assert_close(ours: np.ndarray, theirs: torch.Tensor) -> None:
@@ -97,7 +97,7 @@ def activation(x: torch.Tensor, kind: str, **options: float) -> torch.Tensor:
     return getattr(torch if kind in ("sigmoid", "tanh") else F, kind)(x)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graphs(), st.sampled_from([1, 2, 9]))
 def test_whole_networks(graph, n):
     x = batch(graph, n)

@@ -199,7 +199,7 @@ def test_a_max_pool_whose_taps_miss_the_image():
     assert shape_of((1, 2, 1), "max_pool", options) == (1, 2, 1)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.data())
 def test_windows_of_padding_are_found(data):
     size, kernel, stride = (data.draw(st.integers(1, 6)) for _ in range(3))
@@ -253,7 +253,7 @@ def test_a_bad_graph_is_refused(graph, message):
         graph.check()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs())
 def test_values_have_the_shapes_that_were_foretold(graph):
     known = graph.shapes

@@ -155,7 +155,7 @@ BOMBS = {
     "depth": ("a: " + "[" * 20_000, "nested too deeply"),
     "digits": (f"a: {'1' * 5_000}", "a number of more than 100 characters"),
     "hexadecimal": (f"a: [0x{'f' * 5_000}]", "a number of more than 100 characters"),
-    "sexagesimal": (f"a: 1{':59' * 100_000}", "a number of more than 100 characters"),
+    "sexagesimal": (f"a: !!int 1{':59' * 100_000}", "a number of more than 100 characters"),
     "date": ("a: 2026-13-45", "month must be in"),
 }
 

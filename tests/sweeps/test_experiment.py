@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from prunus import SettingError
@@ -28,7 +28,6 @@ def test_grid_by_hand():
     assert shown(point) == {"mask_init": 0.1, "penalty": 0, "rounds": 3}
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abcd"), st.lists(st.integers(), min_size=1, max_size=4)))
 def test_grid_has_every_combination(grid):
     found = list(combinations(grid))

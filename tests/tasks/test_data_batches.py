@@ -76,7 +76,7 @@ def test_mirror_by_hand() -> None:
     padding=st.integers(1, 3),
     data=st.data(),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_crop_and_mirror_equal_one_image_at_a_time(
     count: int, channels: int, size: int, padding: int, data: st.DataObject
 ) -> None:
@@ -159,7 +159,7 @@ def test_channels_last_changes_the_layout_only() -> None:
     epoch=st.integers(0, 3),
     data=st.data(),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_resumed_and_shared_epochs_equal_a_whole_one(
     count: int, per_rank: int, world_size: int, training: bool, epoch: int, data: st.DataObject
 ) -> None:
@@ -180,7 +180,6 @@ def test_resumed_and_shared_epochs_equal_a_whole_one(
     assert same(whole, union)
 
 
-@settings(deadline=None)
 @given(images=st.integers(1, 200), per_rank=st.integers(1, 9), world_size=st.integers(1, 5))
 def test_plan_gives_every_position_to_one_rank(images: int, per_rank: int, world_size: int) -> None:
     plans = [

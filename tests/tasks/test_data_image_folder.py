@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
@@ -238,7 +238,6 @@ def test_training_view_of_an_even_image_is_even() -> None:
     assert view.flatten(1).unique(dim=1).flatten().tolist() == [1, 2, 3]
 
 
-@settings(deadline=None)
 @given(width=st.integers(1, 300), height=st.integers(1, 300), seed=st.integers(0, 999))
 def test_random_box_lies_inside_and_has_a_sane_aspect(width: int, height: int, seed: int) -> None:
     left, top, w, h = random_box(width, height, Random(seed))

@@ -34,9 +34,7 @@ TICKET = Ticket(
     Manifest(task="a/b", method="cs", settings={"x": 1}, seed=0, metrics={"accuracy": 0.5}),
 )
 
-FUZZ = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FUZZ = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +109,7 @@ class TestDamage:
         if mutated != data:
             assert_refused(path, mutated)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.binary(max_size=200))
     def test_any_bytes(self, path: Path, content: bytes) -> None:
         assert_refused(path, content)
@@ -359,7 +357,7 @@ class TestHostile:
         metadata = {"format": "prunus.ticket", "version": "1"}
         assert_refused(path, safetensors.torch.save(content, metadata))
 
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=120)
     @given(st.data())
     def test_any_json_as_manifest(self, path: Path, draw: st.DataObject) -> None:
         leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -43,7 +43,7 @@ class SpeedupBudget:
         """What was predicted, and what came of it."""
         print(
             f"\nSpeed-up: predicted {self.costs.speedup(self.macs):.1f}, measured "
-            f"{speed.speedup:.1f} (batch of {speed.batch}, {speed.threads} threads, against the "
+            f"{speed.speedup:.1f} (batch of {speed.batch}, threads: {speed.threads}, against the "
             f"dense network in {speed.engine})"
         )
 
@@ -74,7 +74,7 @@ def budget_for(speedup: float, batch: int, settings: RunSettings, task: Task) ->
     budget = SpeedupBudget(speedup, costs.macs_for(speedup), costs)
     print(
         f"Speed-up {speedup:g} against the dense network in {costs.engine} (batch of {batch}, "
-        f"{costs.threads} threads): {percent(budget.macs)} of the multiply-adds, by the "
+        f"threads: {costs.threads}): {percent(budget.macs)} of the multiply-adds, by the "
         f"calibration {path} " + ("(just made)" if new else f"of {costs.created}")
     )
     return budget

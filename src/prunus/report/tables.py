@@ -155,7 +155,7 @@ def _of_all(entries: Mapping[str, Entry]) -> str:
 def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
     """Every point beside the dense network: how good when, and whether it matches.
 
-    `sizes`: also what is connected, what is kept of the multiply-adds, and how many samples a
+    `sizes`: also what is connected, what is kept of the multiply-adds, and how many images a
     second the deployed network computes, where that is known.
     """
     metric, dense, points = comparison.metric, comparison.dense, ordered_points(comparison)
@@ -163,7 +163,7 @@ def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
     shown = _sizes_of(points) if sizes else _sizes_of(points, ["network_density"])
     batches = batches_of(points) if sizes else []
     header = ["method", "settings", "stage", heading(KEPT), *shown.values(),
-              *(f"samples/s, batch {batch}" for batch in batches),
+              *(f"images/s, batch {batch}" for batch in batches),
               *(_with_unit(metric, measure) for measure in measures), "epochs"]  # fmt: skip
     rows = []
     if dense is not None:

@@ -13,6 +13,7 @@ from prunus.errors import SettingError
 from prunus.gates import gated_parameters, hard
 from prunus.masks import Mask
 from prunus.methods import Evaluate, Method
+from prunus.methods.common.budgeted import Counting
 from prunus.randomness import seed_everything, seed_for
 from prunus.runs.origin import Stopwatch
 from prunus.runs.results import (
@@ -163,8 +164,12 @@ class Execution:
                 **size.found()._asdict(),
             )
 
-    def check_can_judge(self, method: Method) -> None:
-        """Raise, before hours are spent, if a method needs held-out data and there are none."""
+    def check(self, method: Method) -> None:
+        """Raise, before hours are spent or anything is written, if a method cannot do its work:
+        for want of held-out data, or because its layers have no such budget of multiply-adds."""
+        if isinstance(method, Counting) and method.counts_macs:
+            self.engine.see(method.model, self.loader, self.task.inputs)
+            method.costs()
         if method.needs_evaluate and not len(self._held_out["validation"]):
             raise SettingError(
                 f"the method {method.name} compares masks on validation data, and this task "

@@ -19,6 +19,19 @@ _LONGEST_NUMBER = 100
 """Characters. Python can neither show nor quickly make integers of many thousands."""
 
 
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML, but `2:4` is text, as in its version 1.2, and not a number in base 60."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
+        tag = super().resolve(kind, value, implicit)
+        if tag in _NUMBERS and ":" in value:
+            return self.DEFAULT_SCALAR_TAG
+        return tag
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
@@ -39,7 +52,7 @@ def parse_yaml(text: str) -> Any:
     before it is made.
     """
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
     except yaml.YAMLError as error:
         raise SettingError(_in_one_line(error)) from error
     try:

@@ -64,7 +64,7 @@ def _search(execution: Execution) -> RunResults:
         rewind_step=round(settings.rewind_epoch * steps),
         seed=settings.seed,
     )
-    execution.check_can_judge(method)
+    execution.check(method)
     method.check_rounds(settings.rounds)
     with execution.resumed(model, method, epochs=settings.rounds * recipe.epochs) as first:
         for number in range(first, settings.rounds):
@@ -105,7 +105,7 @@ def _prune(execution: Execution) -> RunResults:
         rewind_step=None if k is None else round(k * steps),
         seed=settings.seed,
     )
-    execution.check_can_judge(method)
+    execution.check(method)
     method.check_rounds(1)
     options = chosen.group_options
     with execution.resumed(model, method, epochs=settings.recipe.epochs) as first:

@@ -111,6 +111,16 @@ class Engine:
         summed = [self.reduce(total, "sum") for total in totals]
         return {m.info.name: m.finish(total) for m, total in zip(metrics, summed, strict=False)}
 
+    @torch.no_grad()
+    def see(
+        self, model: nn.Module, loader: Loader, inputs: Callable[[Any], Any] = model_inputs
+    ) -> None:
+        """Show one batch to the model in evaluation mode, for those who watch its layers."""
+        training = model.training
+        model.eval()
+        call(model, inputs(next(iter(loader.epoch(0)))))
+        model.train(training)
+
     # What processes tell each other
 
     def meets_after(self, step: int) -> bool:

@@ -248,14 +248,12 @@ PROGRAM = {
     "entries": "const Entry*",
 }
 """A program: its instructions and their constants."""
-
-GATE = {
+GATE = {  # what a pass of gates.cpp reads and writes, for `count` numbers
     **dict.fromkeys(("score", "gated", "grad_weight", "grad_score"), "float*"),
     **dict.fromkeys(("weight", "gradient"), "const float*"),
     **dict.fromkeys(("beta", "scale", "closed", "grad_l1"), "float"),
     "count": "int64_t",
 }
-"""What a pass of gates.cpp reads and writes, for `count` numbers."""
 
 _UNION = "".join(f"{kind.__name__} {name}; " for name, kind in PARAMETERS.items())
 _C_TYPES: dict[Any, str] = {

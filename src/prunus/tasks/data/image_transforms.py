@@ -11,7 +11,7 @@ from torch import Tensor
 
 from prunus.errors import SettingError
 from prunus.tasks.data.errors import DamagedDataError
-from prunus_runtime.images import middle
+from prunus_runtime.images import middle, upright
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,12 +34,12 @@ def require_pillow() -> None:
 
 
 def read_image(path: Path) -> "Image":
-    """The decoded image, in colour."""
+    """The decoded image, in colour, as people see it."""
     import PIL.Image
 
     try:
         with PIL.Image.open(path) as image:
-            return image.convert("RGB")
+            return upright(image, "RGB")
     except FileNotFoundError as error:
         raise DamagedDataError(f"{path} has vanished since the run began") from error
     except Exception as error:  # a damaged file can make its decoder raise anything
