@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
 from prunus_runtime import Deployed
 from support.graphs import Builder
@@ -83,3 +84,32 @@ def test_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(calls.run(clients=2, seconds=0.2))
         assert calls.latencies and calls.refused == calls.lost == 0
         assert module.memory(process) > 1 and module.work(process) > 0
+
+
+def test_deployed_speed_measures_network_by_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs fit their network, and the file keeps those that were measured before."""
+    module = load("deployed_speed", monkeypatch)
+    monkeypatch.setattr(module, "DEPTH", 1)
+    found = {}
+    for name in ("vit-64", "vit-128", "gpt-64"):
+        x = module.inputs(name, 3)
+        found[name] = module.network(name, 0)(torch.from_numpy(x)).shape[0], x.shape
+    assert found == {
+        "vit-64": (3, (3, 3, 32, 32)),
+        "vit-128": (3, (3, 3, 32, 64)),
+        "gpt-64": (3, (3, 64)),
+    }
+    padded = (module.inputs("bert-64", 9) == 0).sum(1)
+    assert (padded <= 32).all() and padded.any()
+
+    row = {"mask": "", "batch": 1, "speedup": 1}
+    monkeypatch.setattr(module, "measure", lambda name, *_: [{"network": name, **row}])
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # would stay for other tests
+    out = tmp_path / "out.json"
+    for names in (["vit-64", "gpt-64"], ["gpt-64"], ["gpt-128"]):
+        with torch.no_grad():  # which it sets for the process
+            module.main(["--networks", *names, "--sparsities", "--out", str(out)])
+    kept = [row["network"] for row in json.loads(out.read_text())["rows"]]
+    assert kept == ["vit-64", "gpt-64", "gpt-128"]

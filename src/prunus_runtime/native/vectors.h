@@ -119,16 +119,20 @@ struct Below<0, I...> {
   typedef Numbers<I...> Type;
 };
 template <int N, int... I>
-inline Vector repeated(const float* p, Numbers<I...>) {
-  typedef float Part __attribute__((vector_size(N * 4)));
-  const Part part = *(const typename Some<N>::Type*)p;
+inline auto doubled(typename Some<N>::Type part, Numbers<I...>) {
   return __builtin_shufflevector(part, part, (I % N)...);
+}
+// Step by step: what is less than half of a vector the compiler would put together element by element.
+template <int N>
+inline Vector repeated(typename Some<N>::Type part) {
+  if constexpr (N == LANES) return part;
+  else return repeated<2 * N>(doubled<N>(part, typename Below<2 * N>::Type()));
 }
 template <int N>
 inline Vector repeat(const float* p) {
   if constexpr (N == 1) return splat(*p);
   else if constexpr (N == LANES) return load(p);
-  else return repeated<N>(p, typename Below<LANES>::Type());
+  else return repeated<N>(*(const typename Some<N>::Type*)p);
 }
 
 // e to the power of v, within 2e-7 of its value; zero where that is too small for a float.
