@@ -182,24 +182,6 @@ def budget_growth() -> str:
     return f"{markdown(['weights', *(f'{n}, s' for n in names), 'MiB'], rows)}\n\n{about}"
 
 
-def penalty_cost() -> str:
-    rows = [
-        [
-            f"{run['penalty']:g}",
-            run["cost"],
-            *(f"{100 * run[name]:.2f} %" for name in ("kept_weights", "kept_macs")),
-            f"{run['images_per_second']:,.0f}",
-            f"{100 * run['test_accuracy']:.2f} %",
-        ]
-        for run in read("penalty_cost")
-    ]
-    header = ["penalty", "counted in", "weights kept", "multiply-adds kept", "images/s"]
-    return markdown([*header, "test accuracy"], rows)
-
-
-# Deployed networks
-
-
 def crossover() -> str:
     lines = [
         [
@@ -321,11 +303,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "sweeps": sweeps,
     "reliability": reliability,
     "budget-growth": budget_growth,
-    "penalty-cost": penalty_cost,
     "crossover": crossover,
     "deploy-speed": deploy_table(deployed.speed, "deploy"),
     "deploy-engines": deploy_table(deployed.engines, "deploy"),
-    "deploy-learned": deploy_table(deployed.learned, "deploy"),
     "transformers-speed": deploy_table(deployed.speed, "deploy-transformers"),
     "transformers-engines": deploy_table(deployed.engines, "deploy-transformers"),
     "transformers-exact": lambda: deployed.exact(read("deploy-transformers")["rows"]),
