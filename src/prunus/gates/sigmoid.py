@@ -133,8 +133,8 @@ class _SigmoidGate(torch.autograd.Function):
         if ctx.used is not None:
             ctx.used.append(True)
         if all(ctx.needs_input_grad[:2]) and native.takes(w, s):
-            grad_w, grad_s = native.backward(w, s, beta, g, g_l1, ctx.scale, CLOSED)
-            return grad_w, grad_s, None, None, None
+            both = native.backward(w, s, beta, g, g_l1, ctx.scale, CLOSED)
+            return *both, None, None, None
         m = _soft_mask(s, beta)
         grad_s = grad_w = None
         if ctx.needs_input_grad[1]:
@@ -158,7 +158,8 @@ class _L1(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return native.l1_backward(*ctx.saved_tensors, g, CLOSED), None
+        s, beta = ctx.saved_tensors
+        return native.l1_backward(s, beta, g, CLOSED), None
 
 
 def _gate(
