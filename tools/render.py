@@ -27,6 +27,7 @@ from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
 from prunus.report.paper import pairs_table
+from prunus.report.select import at_equal_density
 from prunus.report.tables import Strong, density_table, points_table, raw_table
 
 ROOT = Path(__file__).parent.parent
@@ -258,6 +259,21 @@ def by_density(name: str) -> str:
     return f"{markdown(table.header, table.rows)}\n\n{says}"
 
 
+def differences(name: str) -> str:
+    """By how much CS is ahead of each other method, at each density, in points."""
+    rows = []
+    for density, entries in at_equal_density(compared_in(name)).items():
+        ours = entries["CS"].point.value
+        for other, entry in entries.items():
+            theirs = entry.point.value
+            seeds = len(ours.values.keys() & theirs.values.keys())
+            if other != "CS" and seeds > 1:
+                ahead = ours.minus(theirs)
+                shown = f"{100 * ahead.mean:+.2f}±{100 * ahead.error:.2f}"
+                rows.append([f"{100 * density:g} %", other, str(seeds), shown])
+    return markdown(["kept", "CS against", "seeds", "points ahead"], rows)
+
+
 def trials() -> str:
     """Every tuning trial, with what it was chosen by."""
     table = raw_table([compared_in("tuning")])
@@ -290,6 +306,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "score-lr": score_lr,
     "headline": lambda: by_density("headline"),
     "headline-sizes": lambda: by_method("headline"),
+    "headline-differences": lambda: differences("headline"),
+    "comparison-differences": lambda: differences("comparison"),
     "tuning": trials,
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
