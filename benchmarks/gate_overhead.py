@@ -78,9 +78,9 @@ class SmallGPT2(nn.Module):
         from transformers import GPT2Config, GPT2LMHeadModel
 
         sizes = {"n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 64, "vocab_size": 256}
-        off = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "use_cache"), 0)
+        off = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
         ends = {"bos_token_id": None, "eos_token_id": None}
-        self.net = GPT2LMHeadModel(GPT2Config(**sizes, **off, **ends))
+        self.net = GPT2LMHeadModel(GPT2Config(**sizes, **off, **ends, use_cache=False))
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.net(tokens).logits.flatten(0, 1)

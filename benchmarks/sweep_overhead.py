@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from prunus.files import write_atomically
-from prunus.runs.results import RunResults, write_results
+from prunus.runs.results import RunResults, StageResult, write_results
 from prunus.runs.settings import COMMANDS
 from prunus.sweeps import Experiment, LocalExecutor, Ready, make_plan, run_one, run_sweep
 from prunus.tables import text_table
@@ -33,8 +33,14 @@ def do_nothing(complete: Mapping[str, Any], threads: int, _: tuple[str, ...]) ->
     """A run that is finished at once."""
     settings = COMMANDS["train"].parse(complete)
     label = f"{settings.label} in {threads} threads"
+    stage = StageResult(stage="training", epochs=0, density=1.0)
     results = RunResults(
-        command="train", task=settings.task, label=label, seed=settings.seed, finished=True
+        command="train",
+        task=settings.task,
+        label=label,
+        seed=settings.seed,
+        stages=(stage,),
+        finished=True,
     )
     write_results(settings.folder, results)
     return results

@@ -26,7 +26,7 @@ from prunus_runtime import native
 from prunus_runtime import Deployed
 
 @given(graph=graphs() | transformers())
-@settings(max_examples=40, database=None, derandomize=True)
+@settings(max_examples=40, deadline=None, database=None, derandomize=True)
 def test(graph):
     for isa in native.ISAS:
         if native.lanes(isa):

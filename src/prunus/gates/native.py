@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from prunus_runtime import native
-
 _FORWARD, _BACKWARD, _L1, _L1_BACKWARD, _MOVE = range(5)  # in the order of gates.cpp
 
 
@@ -64,6 +62,8 @@ def move(s: Tensor, gradient: Tensor, beta: Tensor, rate: float) -> None:
 
 
 class _Core(NamedTuple):
+    gate: Any
+    """The structure that describes a pass."""
     passes: Any
     parallel: Any
     """`GOMP_parallel` of the OpenMP library that PyTorch has loaded; None if it is another kind."""
@@ -71,10 +71,14 @@ class _Core(NamedTuple):
 
 @cache
 def _core() -> _Core | None:
+    from prunus_runtime import native
+
     if not native.available():
         return None
     parallel = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
-    return _Core(native.gate_passes(), parallel and ctypes.cast(parallel, ctypes.c_void_p))
+    return _Core(
+        native.Gate, native.gate_passes(), parallel and ctypes.cast(parallel, ctypes.c_void_p)
+    )
 
 
 def _can_run() -> bool:
@@ -99,5 +103,5 @@ def _run(number: int, s: Tensor, **others: Tensor | float) -> float:
         name: value.data_ptr() if isinstance(value, Tensor) else value
         for name, value in others.items()
     }
-    gate = native.Gate(score=s.data_ptr(), count=s.numel(), **content)
+    gate = core.gate(score=s.data_ptr(), count=s.numel(), **content)
     return float(core.passes(gate, number, torch.get_num_threads(), core.parallel))

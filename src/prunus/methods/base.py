@@ -126,7 +126,7 @@ class Method(Loop[G]):
         mask = self._final_mask()
         if not mask.kept:
             began = self.t or self.life.holds_mask
-            why = self.why_empty if began else ": step() was never called (after the optimiser's)"
+            why = self.why_empty + ("" if began else ". step() was never called")
             warn(f"the mask removes every weight{why}", PrunusWarning, stacklevel=2)
         rewinding = weights == "rewind"
         tensors = self._weights_to_rewind_to() if rewinding else self._current_weights(mask)
