@@ -1,6 +1,7 @@
 """Results that were committed in another session: runs that need not be done again."""
 
 import copy
+import json
 
 import pytest
 import yaml
@@ -103,3 +104,38 @@ def test_a_file_that_is_not_one_is_named(cli, tmp_path):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MINE))
     status, _, errors = cli("sweep", "mine.yaml", "--known", "x.json")
     assert status == 2 and "x.json is not a file of prunus report --json" in errors
+
+
+def test_only_a_part_of_the_runs(sweep, cli, tmp_path):
+    more = {"seeds": [0, 1]}
+    done, output = sweep("one", "--only", "* cs *seed 1", **more)
+    assert done == [("retrain", 1), ("search", 1)]
+    assert "2 of 2 runs are finished" in output
+    assert "6 runs, 2 of them finished." in sweep("one", "--dry-run", **more)[1]
+    assert "2 runs, 2 of them finished." in sweep("one", "--dry-run", "--only", "*cs*1", **more)[1]
+
+    # What it needs is done too; what was done before stays in sweep.json, and so in the report.
+    done, _ = sweep("one", "--only", "*re-trained seed 0", **more)
+    assert done == [("retrain", 0), ("search", 0)]
+    runs = json.loads((tmp_path / "one" / "sweep.json").read_text())["runs"]
+    assert {(run["command"], run["seed"]): run["status"] for run in runs} == {
+        ("train", 0): "pending", ("search", 0): "finished", ("retrain", 0): "finished",
+        ("train", 1): "pending", ("search", 1): "finished", ("retrain", 1): "finished",
+    }  # fmt: skip
+
+    # A search whose results are known is not done again for a re-training that nobody asked for.
+    assert cli("report", "one", "--json", "x.json")[0] == 0
+    changed = {**more, "rows": [{"method": "cs", "then": {"settings": {"control": "reinit"}}}]}
+    known = ("--known", "x.json", "--only", "* cs seed 0")
+    assert sweep("two", *known, **changed)[0] == []
+    known = ("--known", "x.json", "--only", "*reinit*seed 0")
+    assert sweep("two", *known, **changed)[0] == [("retrain", 0), ("search", 0)]
+
+
+def test_a_pattern_that_fits_nothing_is_refused(cli, tmp_path):
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(MINE))
+    status, _, errors = cli("sweep", "mine.yaml", "--out", "one", "--only", "cs")
+    assert (
+        status == 2 and "--only 'cs' fits none of the 3 runs" in errors and "re-trained" in errors
+    )
+    assert not (tmp_path / "one").exists()

@@ -123,6 +123,8 @@ class SweepOptions:
     "Only list the runs, and how far each is."
     retry: Annotated[Flag, Parameter(group=WHAT)] = False
     "Also retry runs that failed before."
+    only: Annotated[tuple[str, ...], Parameter(show_default=False, group=WHAT, negative="")] = ()
+    "Only the runs whose line in --dry-run fits this pattern ('* CS *seed 0'), and what they need."
     known: Annotated[tuple[Path, ...], Parameter(show_default=False, group=WHAT)] = ()
     "A file of prunus report --json: runs whose results it holds count as finished."
     workers: Annotated[int | None, Parameter(group=MACHINE)] = None

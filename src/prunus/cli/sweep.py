@@ -74,13 +74,15 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> Sequenc
     from prunus.sweeps import LocalExecutor, dask_executor, make_plan, run_sweep, survey
     from prunus.sweeps.display import Display
     from prunus.sweeps.scheduler import sweep_file
+    from prunus.sweeps.state import chosen
 
     if options.cluster is not None and options.workers is not None:
         raise SettingError("--workers are processes on this machine: leave out, or --cluster")
     plan = make_plan(experiment, out, data=options.data, fetch_missing=options.download)
-    known = _known(options.known)
+    known, wanted = _known(options.known), chosen(plan, options.only)
     if options.dry_run:
-        runs = survey(plan, sweep_file(experiment, out).failures(), known)
+        listed = [run for run in plan if run.id in wanted]
+        runs = survey(listed, sweep_file(experiment, out).failures(), known)
         _list(runs)
         return runs
     with (
@@ -94,6 +96,7 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> Sequenc
             threads=options.threads,
             retry=options.retry,
             known=known,
+            wanted=wanted,
             display=Display(),
         )
     finished = sum(run.status == "finished" for run in runs)
@@ -111,13 +114,13 @@ def _known(files: Sequence[Path]) -> frozenset[str]:
 
 
 def _list(runs: Sequence[RunState]) -> None:
-    from prunus.sweeps.display import describe
+    from prunus.sweeps.planned import describe
     from prunus.tables import text_table
 
     rows = []
     for run in runs:
         status = f"failed: {run.error}" if run.error else run.status
-        rows.append([describe(run), str(run.planned.epochs), status])
+        rows.append([describe(run.planned), str(run.planned.epochs), status])
     print(text_table(["run", "epochs", "status"], rows))
     finished = sum(run.status == "finished" for run in runs)
     print(f"\n{len(runs)} runs, {finished} of them finished.")
@@ -125,12 +128,12 @@ def _list(runs: Sequence[RunState]) -> None:
 
 def check_finished(runs: Sequence[RunState]) -> None:
     """Raise `SweepFailedError` unless all are."""
-    from prunus.sweeps.display import describe
+    from prunus.sweeps.planned import describe
 
     failed = [run for run in runs if run.status == "failed"]
     waiting = sum(run.status not in ("finished", "failed") for run in runs)
     if failed:
-        causes = "\n".join(f"  {describe(run)}: {run.error}" for run in failed)
+        causes = "\n".join(f"  {describe(run.planned)}: {run.error}" for run in failed)
         others = f", and {waiting} wait" if waiting else ""
         raise SweepFailedError(
             f"{len(failed)} of {len(runs)} runs failed{others}. The same command with --retry "

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from prunus.files import parse_json, read_text
 from prunus.runs.results import METRICS, EpochMetrics, Values, parse_epoch, read_results
-from prunus.sweeps.planned import AwaitsTicket
+from prunus.sweeps.planned import describe
 from prunus.sweeps.state import RunState
 from prunus.tables import percent, printable
 from prunus.tasks.metrics import ACCURACY, MetricInfo
@@ -84,7 +84,7 @@ class Watch:
                 count, last = _epochs(run.folder)
                 done += count
                 done_now += max(0, count - self._before.get(run.planned.id, 0))
-                running.append(Activity(describe(run), count, run.planned.epochs, last))
+                running.append(Activity(describe(run.planned), count, run.planned.epochs, last))
         elapsed = time.monotonic() - self._started
         return View(
             total=len(self._runs),
@@ -97,8 +97,9 @@ class Watch:
 
     def line(self, run: RunState) -> str:
         """How a run ended, in words."""
-        count = len(self._ended)
-        start = f"[{count:>{len(str(len(self._runs)))}}/{len(self._runs)}] {describe(run)}: "
+        count = sum(one.planned.id in self._ended for one in self._runs)
+        total = len(self._runs)
+        start = f"[{count:>{len(str(total))}}/{total}] {describe(run.planned)}: "
         if run.status == "failed":
             return f"{start}failed: {run.error}"
         results = read_results(run.folder) if run.folder else None
@@ -168,17 +169,6 @@ def render(view: View) -> RenderableType:
             _first_value(last.validation) if last else "",
         )
     return Group(head, table)
-
-
-def describe(run: RunState) -> str:
-    """A run in words: its task, its row, and its place there."""
-    planned = run.planned
-    parts = [f"{name}={value}" for name, value in planned.parameters.items()]
-    if isinstance(planned, AwaitsTicket):
-        parts.append(f"{planned.stage} re-trained")
-    elif planned.command == "prune":
-        parts.append("pruned")
-    return " ".join([planned.task, planned.row, *parts, f"seed {planned.seed}"])
 
 
 def _first_value(values: Values) -> str:

@@ -94,3 +94,13 @@ class AwaitsRates(_Awaits):
 
 
 Planned = Ready | AwaitsTicket | AwaitsRates
+
+
+def describe(run: Planned) -> str:
+    """A run in words: its task, its row, and its place there."""
+    parts = [f"{name}={value}" for name, value in run.parameters.items()]
+    if isinstance(run, AwaitsTicket):
+        parts.append(f"{run.stage} re-trained")
+    elif run.command == "prune":
+        parts.append("pruned")
+    return " ".join([run.task, run.row, *parts, f"seed {run.seed}"])

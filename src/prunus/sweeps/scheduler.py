@@ -36,6 +36,7 @@ def run_sweep(
     threads: int = 1,
     retry: bool = False,
     known: Container[str] = (),
+    wanted: Container[str] | None = None,
     display: Display | None = None,
 ) -> list[RunState]:
     """Do the runs of an experiment, below `out`, that are not finished yet; returns all of them.
@@ -43,6 +44,7 @@ def run_sweep(
     `executor` is any `concurrent.futures.Executor` whose workers can import Prunus and see the same
     files; it stays open. `plan` is the experiment's, if it has been made already. Runs that failed
     before are left alone unless `retry` is set. Runs whose keys are `known` count as finished.
+    With ids in `wanted` (see `chosen`), does and returns these alone.
     """
     runs = make_plan(experiment, out) if plan is None else plan
     file = sweep_file(experiment, out)
@@ -50,8 +52,13 @@ def run_sweep(
     lock.acquire()
     try:
         shown = display or Display(quiet=True)
-        spare = spared(runs, known)
-        return Scheduler(runs, executor, file, shown, threads, retry=retry, spare=spare).run()
+        if wanted is None:
+            wanted = {run.id for run in runs}
+        spare = spared([run for run in runs if run.id in wanted], known)
+        scheduler = Scheduler(
+            runs, executor, file, shown, threads, retry=retry, spare=spare, wanted=wanted
+        )
+        return scheduler.run()
     finally:
         lock.release()
 
@@ -78,7 +85,7 @@ class Scheduler:
     Finished runs are known by their `results.json` and never repeated; those in `spare` are not
     done either. After a failure the others
     continue; runs that need a failed one stay pending. `file` lists the runs that failed before:
-    `retry` tries them again.
+    `retry` tries them again. Runs that are not `wanted` stand in the file as well, as they are.
     """
 
     def __init__(
@@ -91,33 +98,37 @@ class Scheduler:
         *,
         retry: bool = False,
         spare: Container[str] = (),
+        wanted: Container[str],
     ) -> None:
-        self.runs = [RunState(planned) for planned in plan]
-        self._by_id = {run.planned.id: run for run in self.runs}
+        self._all = [RunState(planned) for planned in plan]
+        self.runs = [run for run in self._all if run.planned.id in wanted]
+        self._by_id = {run.planned.id: run for run in self._all}
         self._waiting: dict[str | None, list[RunState]] = defaultdict(list)
-        for run in self.runs:
+        for run in self._all:
             self._waiting[run.planned.needs].append(run)
         self._executor, self._file, self._display = executor, file, display
-        self._threads, self._spare = threads, spare
-        self._failed_before = {} if retry else file.failures()
+        self._threads, self._spare, self._wanted = threads, spare, wanted
+        self._failed_before = {
+            id_: cause for id_, cause in file.failures().items() if not (retry and id_ in wanted)
+        }
         self._work: dict[Path, _Work] = {}
         self._ended: queue.SimpleQueue[Path] = queue.SimpleQueue()
         self._watch = Watch(self.runs)
 
     def run(self) -> list[RunState]:
-        """Until nothing is left to do. A signal stops it, with a `StoppedError`."""
+        """Until nothing that is wanted is left to do. A signal stops it, with a `StoppedError`."""
         with StopRequests() as stop, self._display:
             try:
                 for run in self._waiting[None]:
                     self._consider(run)
-                self._file.write(self.runs)
+                self._file.write(self._all)
                 self._loop(stop)
             finally:
                 for work in self._work.values():
                     work.future.cancel()
                     for run in work.runs:
                         run.status = "pending"
-                self._file.write(self.runs)
+                self._file.write(self._all)
         return self.runs
 
     def _loop(self, stop: StopRequests) -> None:
@@ -131,12 +142,15 @@ class Scheduler:
                 self._look()
                 self._display.show(self._watch.view())
                 next_look = time.monotonic() + _TICK
-            self._file.write(self.runs, at_once=False)
+            self._file.write(self._all, at_once=False)
 
     def _consider(self, run: RunState) -> None:
         """Submit a run whose needs are met, unless it is finished, under way or failed before."""
         planned = run.planned
         needed = self._by_id[planned.needs] if planned.needs else None
+        wanted = planned.id in self._wanted
+        if not wanted and needed is not None and needed.settings is None:
+            return  # what it needs was not done here, because its results are known
         try:
             done = is_done(run, needed, self._spare)
         except PrunusError as error:
@@ -151,6 +165,8 @@ class Scheduler:
         if planned.id in self._failed_before:
             run.status, run.error = "failed", self._failed_before[planned.id]
             self._watch.ended(run)
+            return
+        if not wanted:
             return
         if folder not in self._work:
             content = settings.model_dump(mode="json")

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from prunus.errors import PrunusError, SettingError
 from prunus.files import parse_json, read_text, write_atomically
 from prunus.runs.results import read_results
 from prunus.runs.settings import RunSettings
-from prunus.sweeps.planned import Planned, Ready
+from prunus.sweeps.planned import Planned, Ready, describe
 
 Status = Literal["pending", "running", "finished", "failed"]
 VERSION = 1
@@ -71,6 +72,29 @@ def is_finished(folder: Path) -> bool:
     except SettingError:  # damaged: the run itself reports it
         return False
     return results is not None and results.finished
+
+
+def chosen(plan: Sequence[Planned], patterns: Sequence[str]) -> frozenset[str]:
+    """The ids of runs whose description fits one of the patterns, and of those that they need.
+
+    Patterns are those of a shell, for the whole description. Without any, all runs are chosen.
+    """
+    if not patterns:
+        return frozenset(run.id for run in plan)
+    found: set[str] = set()
+    for pattern in patterns:
+        fitting = {run.id for run in plan if fnmatchcase(describe(run), pattern)}
+        if not fitting:
+            example = f", such as {describe(plan[-1])!r}" if plan else ""
+            raise SettingError(
+                f"--only {pattern!r} fits none of the {len(plan)} runs. It is compared with all of "
+                f"what --dry-run lists{example}; * stands for anything"
+            )
+        found |= fitting
+    for run in reversed(plan):  # a run comes after the one that it needs
+        if run.id in found and run.needs is not None:
+            found.add(run.needs)
+    return frozenset(found)
 
 
 def spared(plan: Sequence[Planned], known: Container[str]) -> frozenset[str]:
