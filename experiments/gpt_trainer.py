@@ -46,7 +46,6 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 from prunus import (
-    ContinuousSparsification,
     DiscoveringNeuralWirings,
     GradualMagnitudePruning,
     L0Regularisation,
@@ -160,8 +159,9 @@ def callback(
     if method == "topk":
         topk = SparsifyCallback(DiscoveringNeuralWirings, scope="global", target_density=density)
         return [topk], None
-    cls = {"cs": ContinuousSparsification, "gmp": GradualMagnitudePruning}[method]
-    return [SparsifyCallback(cls, target_density=density)], None
+    if method == "cs":  # from random weights
+        return [SparsifyCallback(target_density=density, mask_scale="init")], None
+    return [SparsifyCallback(GradualMagnitudePruning, target_density=density)], None
 
 
 def run(method: str, density: float, rate: float, seed: int, folder: Path) -> dict[str, Any]:

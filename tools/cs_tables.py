@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from prunus.report.records import Measure, Record
 
@@ -138,27 +138,99 @@ MATRIX_TASKS = {
 DESIGNS = {"optimiser": "optimiser", "sgd": "SGD", "normalised": "normalised"}
 
 
-def score_matrix(runs: Sequence[dict[str, Any]]) -> Table:
-    """The rule of Prunus beside the best rate by hand and GMP; and how far ahead of both it is."""
+class Cell(NamedTuple):
+    """What was run in one place: the rule of Prunus, its best rival by hand, GMP."""
+
+    place: tuple[Any, ...]
+    runs: Sequence[dict[str, Any]]
+
+    def of(self, rule: str) -> list[dict[str, Any]]:
+        return [run for run in self.runs if run["rule"] == rule]
+
+    @property
+    def ours(self) -> list[dict[str, Any]]:
+        """With the factor on the mask that suits where the network comes from."""
+        return self.of("settling" if self.runs[0]["pretrained"] else "method")
+
+    @property
+    def rivals(self) -> list[list[dict[str, Any]]]:
+        return [_best_by_hand(self.runs), self.of("gmp")]
+
+    def leads(self) -> list[float | None]:
+        """In points or hundredths of a nat, of each rival that there is."""
+        return [_lead(self.ours, rival) for rival in self.rivals]
+
+
+def _cells(runs: Sequence[dict[str, Any]]) -> list[Cell]:
     places = ("task", "optimiser", "schedule", "steps")
     cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:
         if run["task"] in MATRIX_TASKS:
             cells.setdefault(tuple(run[name] for name in places), []).append(run)
+    return [Cell(*item) for item in sorted(cells.items(), key=_order)]
+
+
+def _place(cell: Cell) -> list[str]:
+    task, optimiser, schedule, steps = cell.place
+    return [MATRIX_TASKS[task], OPTIMISERS[optimiser], schedule, f"{steps:,}"]
+
+
+def score_matrix(runs: Sequence[dict[str, Any]]) -> Table:
+    """The rule of Prunus beside the best rate by hand and GMP; and how far ahead of both it is."""
     rows = []
-    for (task, optimiser, schedule, steps), found in sorted(cells.items(), key=_order):
-        of = {rule: [r for r in found if r["rule"] == rule] for rule in ("method", "gmp")}
-        by_hand = _best_by_hand(found)
-        if not (of["method"] and of["gmp"] and by_hand):
+    for cell in _cells(runs):
+        by_hand, gmp = cell.rivals
+        if not (cell.ours and (by_hand or gmp)):
             continue
-        own = [r for r in found if r["rule"] == "optimiser" and r["score_lr"] is None]
-        leads = [_lead(of["method"], rival) for rival in (by_hand, of["gmp"])]
-        row = [MATRIX_TASKS[task], OPTIMISERS[optimiser], schedule, f"{steps:,}"]
-        row += [by_seed(of["method"]), by_seed(own)]
-        row += [f"{by_seed(by_hand)}{' ' + _design(by_hand[0])}", by_seed(of["gmp"]), *leads]
-        rows.append(row)
+        own = [run for run in cell.of("optimiser") if run["score_lr"] is None]
+        row = [*_place(cell), by_seed(cell.ours), by_seed(own)]
+        row += [f"{by_seed(by_hand)} {_design(by_hand[0])}" if by_hand else "", by_seed(gmp)]
+        rows.append([*row, *(_shown(lead, cell) for lead in cell.leads())])
     head = ["task", "weights by", "schedule", "steps", "no rate", "paper's way", "rate by hand"]
     return [*head, "GMP", "ahead of by hand", "ahead of GMP"], rows
+
+
+MARGIN = {"accuracy": 1.0, "loss": 2.0}
+"""How far the rule may be behind: a point, or 0.02 nats."""
+
+
+def score_criterion(runs: Sequence[dict[str, Any]]) -> Table:
+    """In how many cells the rule is no further behind than the margin."""
+    counts: dict[tuple[int, str], list[list[bool]]] = {}
+    for cell in _cells(runs):
+        for n, lead in enumerate(cell.leads()):
+            if lead is not None:
+                where = counts.setdefault((cell.place[3], cell.place[1]), [[], []])
+                where[n].append(lead >= -MARGIN[cell.runs[0]["metric"]])
+    rows = [
+        [f"{steps:,}", rival, *(_count(counts.get((steps, name)), n) for name in OPTIMISERS)]
+        for steps in sorted({steps for steps, _ in counts})
+        for n, rival in enumerate(("rate by hand", "GMP"))
+    ]
+    return ["steps", "no more than the margin behind", *OPTIMISERS.values()], rows
+
+
+def _count(where: list[list[bool]] | None, n: int) -> str:
+    return f"{sum(where[n])} of {len(where[n])}" if where and where[n] else ""
+
+
+FACTORS = {
+    "method": "stays at 2",
+    "settling": "settles at 1",
+    "folding": "weights halve",
+    "unscaled": "is 1",
+    "gmp": "GMP",
+}
+
+
+def score_factors(runs: Sequence[dict[str, Any]]) -> Table:
+    """What becomes of the factor on the mask, wherever more than one answer was tried."""
+    rows = [
+        [*_place(cell)[:3], *(by_seed(cell.of(rule)) for rule in FACTORS)]
+        for cell in _cells(runs)
+        if cell.place[3] == 500 and cell.of("method") and cell.of("settling")
+    ]
+    return ["task", "weights by", "schedule", *FACTORS.values()], rows
 
 
 def _order(cell: tuple[tuple[Any, ...], Any]) -> tuple[Any, ...]:
@@ -186,12 +258,17 @@ def _design(run: dict[str, Any]) -> str:
     return f"({DESIGNS[run['rule']]})"
 
 
-def _lead(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> str:
+def _lead(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> float | None:
     """The mean over the seeds that both have."""
     by_seed = [{run["seed"]: _loss(run) for run in runs} for runs in (ours, theirs)]
     seeds = by_seed[0].keys() & by_seed[1].keys()
-    lead = sum(by_seed[1][seed] - by_seed[0][seed] for seed in seeds) / len(seeds)
-    return f"{lead / 100:+.3f}" if ours[0]["metric"] == "loss" else f"{lead:+.1f}"
+    return mean(by_seed[1][seed] - by_seed[0][seed] for seed in seeds) if seeds else None
+
+
+def _shown(lead: float | None, cell: Cell) -> str:
+    if lead is None:
+        return ""
+    return f"{lead / 100:+.3f}" if cell.runs[0]["metric"] == "loss" else f"{lead:+.1f}"
 
 
 def score_variants(runs: Sequence[dict[str, Any]]) -> Table:

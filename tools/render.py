@@ -315,6 +315,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
     "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
+    "score-criterion": lambda: markdown(*cs_tables.score_criterion(read("score-rates"))),
+    "score-factors": lambda: markdown(*cs_tables.score_factors(read("score-rates"))),
     "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
