@@ -46,6 +46,7 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 from prunus import (
+    ContinuousSparsification,
     DiscoveringNeuralWirings,
     GradualMagnitudePruning,
     L0Regularisation,
@@ -159,9 +160,8 @@ def callback(
     if method == "topk":
         topk = SparsifyCallback(DiscoveringNeuralWirings, scope="global", target_density=density)
         return [topk], None
-    if method == "cs":  # from random weights
-        return [SparsifyCallback(target_density=density, mask_scale="init")], None
-    return [SparsifyCallback(GradualMagnitudePruning, target_density=density)], None
+    cls = {"cs": ContinuousSparsification, "gmp": GradualMagnitudePruning}[method]
+    return [SparsifyCallback(cls, target_density=density)], None
 
 
 def run(method: str, density: float, rate: float, seed: int, folder: Path) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_one_callback_ends_with_a_plain_module_and_its_ticket(tmp_path):
 def test_it_finds_what_a_loop_by_hand_finds(tmp_path):
     settings = {"target_density": 0.3, "select": "linear", "rewind_step": None, "penalty": 1e-3}
     by_hand = build()
-    method = prunus.ContinuousSparsification(by_hand, steps=20, **settings, mask_scale="settling")
+    method = prunus.ContinuousSparsification(by_hand, steps=20, **settings)
     optimizer = torch.optim.AdamW(method.param_groups(1e-2))
     for _ in range(5):
         for batch in data():

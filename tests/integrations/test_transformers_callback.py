@@ -92,7 +92,7 @@ def by_hand(model, steps, **settings):
 
 def test_it_finds_what_a_loop_by_hand_finds(tmp_path):
     settings = {"target_density": 0.3, "select": "linear", "rewind_step": None, "penalty": 1e-5}
-    told = by_hand(build(dropout=0.0), 30, **settings, mask_scale="settling")
+    told = by_hand(build(dropout=0.0), 30, **settings)
     told.strip()
     model = build(dropout=0.0)
     loop = trainer(

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from prunus.errors import AttachError
 from prunus.gates import is_sharded
 from prunus.methods import Method
-from prunus.methods.cs import ContinuousSparsification
 from prunus.methods.settings import check
 from prunus.tickets.ticket import Ticket
 
@@ -30,7 +29,7 @@ class Guest:
         )
         self.method = method if isinstance(method, Method) else None
         self._class = method if isinstance(method, type) else type(method)
-        self._settings = {**_for_trained(self._class, settings), **settings}
+        self._settings = settings
 
     @property
     def present(self) -> Method:
@@ -110,15 +109,6 @@ class Guest:
             method.harden()
         self.method = None
         return ticket, is_plain
-
-
-def _for_trained(method: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults of a callback: the models that it meets are trained, most of them."""
-    has_budget = settings.get("target_density") or settings.get("target_macs")
-    by_method = settings.get("scores", "method") == "method"
-    if issubclass(method, ContinuousSparsification) and has_budget and by_method:
-        return {"mask_scale": "settling"}
-    return {}
 
 
 def set_steps(method: Method, steps: int) -> None:

@@ -87,8 +87,9 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
     )
     mask_scale: Literal["init", "settling", "none"] = setting(
         'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
-        'attaching changes no output; "settling", for trained networks and with a budget, starts '
-        'there and falls to 1 as gates harden; "none" is the formula as printed in the paper',
+        'attaching changes no output; "settling", with a budget, starts there and falls to 1 as '
+        'gates harden, for trained networks under SGD or Muon; "none" is the formula as printed in '
+        "the paper",
         default="init",
     )
     anneal_every: int = setting(
