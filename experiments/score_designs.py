@@ -38,16 +38,22 @@ class Geometric(ContinuousSparsification):
             gate.temperature.fill_(beta / self._spread)
 
 
-class SettlingScale(ContinuousSparsification):
-    """The factor on the mask falls as gates harden, so that the median of those kept stays at 1.
+class FoldingScale(ContinuousSparsification):
+    """Like `mask_scale="settling"`, but it is the weights that shrink, and the factor stays at 2.
 
-    By default it stays at 2, and so a kept weight counts twice in the end.
+    So what the optimiser does to a weight counts twice.
     """
 
     def on_step(self) -> None:
+        before = self._gate()
         super().on_step()
-        for gate in self.gates.values():
-            gate.scale = 1 + math.exp(-min(50.0, self.temperature * self._own.spread))
+        with torch.no_grad():
+            for weight in self.weights.values():
+                weight.mul_(before / self._gate())
+
+    def _gate(self) -> float:
+        """The median of those kept."""
+        return 1 / (1 + math.exp(-min(50.0, self.temperature * self._own.spread)))
 
 
 class ScoresBySGD(ContinuousSparsification):

@@ -3,9 +3,9 @@
     python experiments/score_rules.py --task cifar16 --optimiser adamw --rule method --steps 7020
 
 A run is added to `results/score-rates.json`. `--rule` is `method` or `optimiser`, the two that CS
-has (the latter with its own rate, or with `--score-lr`); `unscaled`, the first with
-`mask_scale="none"`; `settling`, `sgd` or `normalised`, with `--score-lr`,
-or `geometric`, with `--constants` (all three: see `score_designs`); or the rival `gmp`.
+has (the latter with its own rate, or with `--score-lr`); `settling` or `unscaled`, the first with
+another `mask_scale`; `sgd` or `normalised`, with `--score-lr`, `geometric`, with `--constants`, or
+`folding` (all four: see `score_designs`); or the rival `gmp`.
 `score_matrix.py` makes many such runs.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from module_names import module_names
-from score_designs import Geometric, Muon, ScoresBySGD, ScoresNormalised, SettlingScale
+from score_designs import FoldingScale, Geometric, Muon, ScoresBySGD, ScoresNormalised
 from torch import Tensor, nn
 
 from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
@@ -41,7 +41,9 @@ from prunus.tasks.networks.gpt import GPT
 from prunus.tasks.networks.vit import VisionTransformer
 
 RESULTS = Path(__file__).parents[1] / "results" / "score-rates.json"
-RULES = ["method", "unscaled", "settling", "optimiser", "sgd", "normalised", "geometric", "gmp"]
+FACTORS = {"settling": "settling", "unscaled": "none"}
+OTHERS = ["method", "folding", "optimiser", "sgd", "normalised", "geometric", "gmp"]
+RULES = [*FACTORS, *OTHERS]
 
 
 @dataclass(frozen=True)
@@ -197,10 +199,10 @@ def attach(run: Run, task: Task, model: nn.Module) -> Method:
     if run.rule in ("sgd", "normalised"):
         design = ScoresBySGD if run.rule == "sgd" else ScoresNormalised
         return design(model, **common, scores="optimiser", rate=run.score_lr)
-    if run.rule == "unscaled":
-        return ContinuousSparsification(model, **common, mask_scale="none")
-    if run.rule == "settling":
-        return SettlingScale(model, **common)
+    if run.rule in FACTORS:
+        return ContinuousSparsification(model, **common, mask_scale=FACTORS[run.rule])
+    if run.rule == "folding":
+        return FoldingScale(model, **common)
     return ContinuousSparsification(model, **common, scores=run.rule)
 
 

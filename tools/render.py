@@ -20,6 +20,7 @@ import deploy_tables as deployed
 import integrations_tables as integrations
 import methods_tables as methods
 import outputs
+import score_tables
 
 from prunus.files import write_atomically
 from prunus.report.charts import metric_chart, series_order
@@ -311,11 +312,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "tuning": trials,
     "comparison": lambda: by_density("comparison"),
     "comparison-sizes": lambda: by_method("comparison"),
-    "score-rules": lambda: markdown(*cs_tables.score_rules(read("score-rates"))),
+    "score-rules": lambda: markdown(*score_tables.score_rules(read("score-rates"))),
     "cost-powers": lambda: markdown(*cs_tables.cost_powers(read("cost-powers"))),
     "settling": lambda: markdown(*cs_tables.settling(read("settling"))),
-    "score-matrix": lambda: markdown(*cs_tables.score_matrix(read("score-rates"))),
-    "score-variants": lambda: markdown(*cs_tables.score_variants(read("score-rates"))),
+    "score-matrix": lambda: markdown(*score_tables.score_matrix(read("score-rates"))),
+    "score-criterion": lambda: markdown(*score_tables.score_criterion(read("score-rates"))),
+    "score-factors": lambda: markdown(*score_tables.score_factors(read("score-rates"))),
+    "score-variants": lambda: markdown(*score_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
     "sweeps": sweeps,

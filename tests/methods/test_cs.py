@@ -275,6 +275,7 @@ def test_weight_decay_of_the_optimiser_does_not_reach_scores():
         ({"penalty": -1.0}, "penalty=-1.0"),
         ({"penalty": float("nan")}, "penalty=nan"),
         ({"mask_scale": "both"}, "mask_scale='both'"),
+        ({"mask_scale": "settling"}, "mask_scale='settling' .* give a budget"),
         ({"anneal_every": 0}, "anneal_every=0"),
         ({"anneal_every": 11}, "anneal_every=11"),
         ({"rewind_step": 11}, "rewind_step=11"),

@@ -23,12 +23,20 @@ class SigmoidGate(Gate):
 
     The score is float32 (or wider, if the weight is) and has the layout's shape; `scale` is the
     factor `c`. The temperature is a buffer: changing it recompiles nothing, `state_dict` has it.
+    So is `settling`, a factor of the soft gate alone that falls to 1, if there is one.
     """
 
     temperature: Tensor
+    settling: Tensor | None
 
     def __init__(
-        self, weight: Tensor, layout: Layout, mask_init: float, scale: float, penalised: bool
+        self,
+        weight: Tensor,
+        layout: Layout,
+        mask_init: float,
+        scale: float,
+        penalised: bool,
+        settles: bool = False,
     ) -> None:
         super().__init__()
         self.layout = layout
@@ -41,22 +49,24 @@ class SigmoidGate(Gate):
             score = torch.full(layout.score, mask_init, dtype=dtype, device=weight.device)
         self.score = nn.Parameter(score.detach())
         self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
+        self.register_buffer("settling", 2 * torch.ones_like(self.temperature) if settles else None)
         self._forward_l1: tuple[Tensor, tuple[int, int], list[bool] | None] | None = None
 
     def soft(self, w: Tensor) -> Tensor:
         v, s, beta = w.view(self.layout.view), self.score, self.temperature
+        scale = self.scale if self.settling is None else self.settling
         if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
             m = self.soft_mask()
-            gated = self.scale * m * v
+            gated = scale * m * v
             if self.penalised and torch.is_grad_enabled():
                 l1 = m.sum() * self.layout.weights_per_gate
                 self._forward_l1 = (l1, (s._version, beta._version), None)
         elif self.penalised and torch.is_grad_enabled():
             used: list[bool] = []
-            gated, l1 = _gate(v, s, beta, self.scale, used)
+            gated, l1 = _gate(v, s, beta, scale, used)
             self._forward_l1 = (l1, (s._version, beta._version), used)
         else:
-            gated, _ = _gate(v, s, beta, self.scale, None)
+            gated, _ = _gate(v, s, beta, scale, None)
         return gated.reshape(w.shape).to(w.dtype)
 
     def l1(self) -> Tensor:
@@ -163,8 +173,10 @@ class _L1(torch.autograd.Function):
 
 
 def _gate(
-    w: Tensor, s: Tensor, beta: Tensor, scale: float, used: list[bool] | None
+    w: Tensor, s: Tensor, beta: Tensor, scale: float | Tensor, used: list[bool] | None
 ) -> tuple[Tensor, Tensor]:
+    if isinstance(scale, Tensor):  # to read a number of another device would be to wait for it
+        w, scale = (w, scale.item()) if native.takes(w, s) else (w * scale, 1.0)
     gated, l1 = _SigmoidGate.apply(w, s, beta, scale, used)  # type: ignore[no-untyped-call]
     return gated, l1
 

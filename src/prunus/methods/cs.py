@@ -85,9 +85,11 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             "beta rises from 1, so beta_T must exceed 1 (the paper uses 200)",
         ),
     )
-    mask_scale: Literal["init", "none"] = setting(
+    mask_scale: Literal["init", "settling", "none"] = setting(
         'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
-        'attaching changes no output; "none" is the formula as printed in the paper',
+        'attaching changes no output; "settling", with a budget, starts there and falls to 1 as '
+        'gates harden, for trained networks under SGD or Muon; "none" is the formula as printed in '
+        "the paper",
         default="init",
     )
     anneal_every: int = setting(
@@ -114,6 +116,11 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         )
         if not self.targets:
             self.scores = "optimiser"
+        check(
+            self.scores == "method" or self.mask_scale != "settling",
+            "mask_scale='settling' follows the scores that step() moves: give a budget "
+            '(target_density), and leave scores at "method"',
+        )
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -123,6 +130,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             self.mask_init,
             scale,
             penalised=self.penalty_strength > 0,
+            settles=self.mask_scale == "settling",
         )
 
     def on_attach(self) -> None:
@@ -186,7 +194,9 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             self.meet_budget_of_now()
             if own:
                 self._own.measure(gates, beta, progress)
-        self._set_temperature(self._own.temperature(beta, progress) if own else beta**progress)
+        beta = self._own.temperature(beta, progress) if own else beta**progress
+        self._set_temperature(beta)
+        self._settle(beta * self._own.spread)
 
     def _progress(self, t: int) -> float:
         """Of the temperature after `t` steps, from 0 to 1."""
@@ -221,6 +231,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
                 else:  # s <- min(beta_T * s_T, s0), and only then beta <- 1
                     gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
         self._set_temperature(1.0)
+        self._settle(0.0)
         self._own.end_round()
 
     def state_dict(self) -> dict[str, Any]:
@@ -240,3 +251,9 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():
             gate.temperature.fill_(beta)
+
+    def _settle(self, u: float) -> None:
+        """The factor `1/sigmoid(u)`: the median of the gates above zero, `u = beta*z`, counts 1."""
+        for gate in self.gates.values():
+            if gate.settling is not None:
+                gate.settling.fill_(1 + math.exp(-u))
