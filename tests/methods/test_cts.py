@@ -176,7 +176,7 @@ class Normalised(nn.Module):
 @pytest.mark.parametrize("objective", ["kl", "loss"])
 def test_the_search_normalises_as_the_dense_network_does_in_evaluation(objective):
     model = Normalised().train()
-    cts = search(model, rewind_step=0, target_density=0.5, objective=objective)
+    search(model, rewind_step=0, target_density=0.5, objective=objective)
     weight, batch = plain_tensors(model)["linear.weight"], x[:, 0, 0, :3]
     for _ in range(2):  # the second pass finds everything as the first did
         torch.manual_seed(3)

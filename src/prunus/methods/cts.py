@@ -239,7 +239,7 @@ class _Teacher(Watcher):
         self.method = method
 
     def __call__(
-        self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
+        self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> None:
         if self.method.is_drawing and torch.is_grad_enabled() and not self.method.hardened:
             # Not as a decorator, which would load the compiler whenever prunus is imported.
