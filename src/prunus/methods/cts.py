@@ -54,6 +54,7 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
     """
 
     name = "cts"
+    decides_once = True
 
     search: float = setting(
         "how long the mask is learned, as a fraction of the round",
