@@ -40,6 +40,8 @@ def test_table_verdict_and_files(cli, monkeypatch):
     executor.calls.clear()
     assert cli(*COMMAND)[1].endswith(output[output.index("Subnetworks of ") :])
     assert not executor.calls, "nothing is repeated"
+    printed = json.loads(cli(*COMMAND, "--json")[1])
+    assert len(printed["subnetworks"]) == len(file.subnetworks)
     ticket = Path("there") / cs.folder / "tickets/round-2.safetensors"
     status, output, _ = cli("inspect", ticket)
     assert status == 0 and "digits/digits_convnet" in output and "density" in output

@@ -157,12 +157,47 @@ def test_the_search_prefers_the_weights_that_matter():
     assert cts.commit()["weight"].tolist() == [[True] * 2 + [False] * 6] * 2
 
 
+class Normalised(nn.Module):
+    """A linear layer, then BatchNorm with given statistics and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 2, bias=False), nn.BatchNorm1d(2)
+        self.drop = nn.Dropout(0.9)
+        self.norm.running_mean.copy_(torch.tensor([1.0, -2.0]))
+        self.norm.running_var.copy_(torch.tensor([4.0, 9.0]))
+
+    def forward(self, batch):
+        if batch.isnan().any():
+            raise ValueError("not a number")
+        return self.drop(self.norm(self.linear(batch)))
+
+
+@pytest.mark.parametrize("objective", ["kl", "loss"])
+def test_the_search_normalises_as_the_dense_network_does_in_evaluation(objective):
+    model = Normalised().train()
+    search(model, rewind_step=0, target_density=0.5, objective=objective)
+    weight, batch = plain_tensors(model)["linear.weight"], x[:, 0, 0, :3]
+    for _ in range(2):  # the second pass finds everything as the first did
+        torch.manual_seed(3)
+        found = model(batch)
+        torch.manual_seed(3)
+        z = torch.sigmoid(torch.rand(2, 3).logit(1e-6) / (2 / 3))
+        shift, scale = torch.tensor([1.0, -2.0]), torch.tensor([2.0, 3.0])
+        assert torch.allclose(found, (batch @ (z * weight).T - shift) / scale, atol=1e-4)
+        assert all(module.training for module in model.modules())
+        assert model.norm.running_mean.tolist() == [1.0, -2.0]
+    with pytest.raises(ValueError, match="not a number"):
+        model(torch.full((2, 3), math.nan))
+    assert all(module.training for module in model.modules()), "also after a pass that failed"
+
+
 def test_no_hook_stays_after_the_search():
     cts = search()
     train(cts, 3)
-    assert cts.model._forward_hooks
+    assert cts.model._forward_hooks and cts.model._forward_pre_hooks
     train(cts, 3)
-    assert not cts.model._forward_hooks
+    assert not cts.model._forward_hooks and not cts.model._forward_pre_hooks
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def demo(
         options = SweepOptions(workers=workers)
         check_finished(do_runs(named_experiment("demo").at_scale(scale), out, options))
         found, file = read_runs(out), out / "demo.json"
-        make_report(found, "The small network inside the big one", out, Files(json=file))
+        make_report(found, "The small network inside the big one", out, Files(json=(file,)))
         [comparison] = comparisons(found.records)
         print("\nSubnetworks of a ConvNet on digits, mean and 95 % interval over seeds:\n")
         print(points_table(comparison), finding(comparison), *details(comparison), sep="\n\n")

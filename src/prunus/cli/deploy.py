@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from prunus.cli.options import Flag
+from cyclopts import Parameter
+
+from prunus.cli.options import FILES, MACHINE, WHAT, Flag, check_threads
 from prunus.cli.output import AsJson, answering, next_step
 from prunus.cli.trust import leads_out
 from prunus.errors import SettingError
@@ -26,17 +28,17 @@ _BATCH = 256
 
 
 def deploy(
-    ticket: Path,
+    ticket: Annotated[Path, Parameter(group=WHAT)],
     *,
-    out: Path | None = None,
-    task: str | None = None,
-    format: Literal["prunus", "onnx", "module"] | None = None,
-    store: Literal["fp32", "fp16", "int8"] = "fp32",
-    batch: int = 16,
-    threads: int | None = None,
-    data: Path | None = None,
-    download: Flag = False,
-    json: AsJson = False,
+    task: Annotated[str | None, Parameter(group=WHAT)] = None,
+    format: Annotated[Literal["prunus", "onnx", "module"] | None, Parameter(group=WHAT)] = None,
+    store: Annotated[Literal["fp32", "fp16", "int8"], Parameter(group=WHAT)] = "fp32",
+    batch: Annotated[int, Parameter(group=MACHINE)] = 16,
+    threads: Annotated[int | None, Parameter(group=MACHINE)] = None,
+    out: Annotated[Path | None, Parameter(group=FILES)] = None,
+    data: Annotated[Path | None, Parameter(group=FILES)] = None,
+    download: Annotated[Flag, Parameter(group=FILES)] = False,
+    json: Annotated[AsJson, Parameter(group=FILES)] = False,
 ) -> None:
     """Make a trained sparse network small and fast, and write it to one file.
 
@@ -76,6 +78,7 @@ def deploy(
         raise SettingError(f"--store {store} is for --format prunus; {format} files hold fp32")
     if batch < 1:
         raise SettingError(f"--batch {batch}: a batch has at least one sample")
+    check_threads(threads)
     with answering(as_json=json) as answer:
         trained = _find(ticket, task, data, download=download)
         example = example_of(trained.task, batch)

@@ -156,6 +156,12 @@ def need(extra: str, *packages: str) -> None:
 _MOST_THREADS = 1024
 
 
+def check_threads(threads: int | None) -> None:
+    """Raise if that many threads make no sense; None stands for the default."""
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise SettingError(f"--threads {threads}: a process has from 1 to {_MOST_THREADS} threads")
+
+
 def use_threads(threads: int | None, engine: Mapping[str, Any] | None) -> None:
     """Half of the cores unless somebody says otherwise.
 
@@ -167,8 +173,7 @@ def use_threads(threads: int | None, engine: Mapping[str, Any] | None) -> None:
 
     from prunus.sweeps.executors.local import available_cores
 
-    if threads is not None and not 1 <= threads <= _MOST_THREADS:
-        raise SettingError(f"--threads {threads}: a process has from 1 to {_MOST_THREADS} threads")
+    check_threads(threads)
     alone = not isinstance(engine, Mapping) or engine.get("devices", 1) == 1
     if threads is None and alone and "OMP_NUM_THREADS" not in os.environ:
         threads = max(1, available_cores() // 2)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from prunus.cli.options import PLOTS, Flag, need
+from prunus.cli.options import FILES, PLOTS, WHAT, Flag, need
 from prunus.cli.output import answering, next_step
 from prunus.errors import SettingError
 from prunus.tables import printable
@@ -28,14 +28,16 @@ _PAUSE = 3
 _WATCHED = {"sweep.json", "settings.yaml", "results.json", "metrics.jsonl", "speed.json"}
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=FILES)
 @dataclass(frozen=True)
 class Files:
     """Files to write beside the page."""
 
-    json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
-    "Also write every subnetwork, with its raw values, as one JSON file to commit or show again. \
-With -, print it instead; messages go to stderr."
+    json: Annotated[
+        tuple[Path, ...] | None, Parameter(consume_multiple=True, negative="", metavar="[FILE]")
+    ] = None
+    "Print every subnetwork, with its raw values, as one JSON document; messages go to stderr. \
+With the name of a file, write it there instead, to commit or show again."
     csv: Path | None = None
     "Also write the table of selections as CSV."
     parquet: Path | None = None
@@ -51,13 +53,13 @@ With -, print it instead; messages go to stderr."
 
 
 def report(
-    *runs: Path,
-    out: Path | None = None,
-    margin: float = 0.5,
+    *runs: Annotated[Path, Parameter(group=WHAT)],
+    margin: Annotated[float, Parameter(group=WHAT)] = 0.5,
+    speed: Annotated[Flag, Parameter(group=WHAT)] = False,
+    watch: Annotated[Flag, Parameter(group=WHAT)] = False,
+    out: Annotated[Path | None, Parameter(group=FILES)] = None,
+    data: Annotated[Path | None, Parameter(group=FILES)] = None,
     files: Files = Files(),  # noqa: B008 (frozen)
-    speed: Flag = False,
-    data: Path | None = None,
-    watch: Flag = False,
 ) -> None:
     """Show what runs have found: the finding, the paper's selections, and a page of plots.
 
@@ -82,6 +84,9 @@ def report(
     watch
         Make it again whenever something changes, until the sweep is over or you press Ctrl-C.
     """
+    to_stdout = files.json == ()
+    if files.json:  # what follows the file are runs
+        runs, files = (*runs, *files.json[1:]), replace(files, json=files.json[:1])
     if not runs:
         raise SettingError("name a folder with runs below it, or a file of --json")
     if margin < 0:
@@ -89,10 +94,9 @@ def report(
     need("report", *PLOTS)
     first = runs[0]
     place = out or (first.parent if first.is_file() else first)
-    to_stdout = files.json == Path("-")
     if watch:
         if to_stdout:
-            raise SettingError("--json - prints one document: leave out --watch, or name a file")
+            raise SettingError("--json prints one document: leave out --watch, or name a file")
         if speed:
             raise SettingError("--speed would disturb what is watched: leave one of them out")
         if len(runs) > 1 or first.is_file():
@@ -116,12 +120,11 @@ def report(
                 f"no runs with settings.yaml below {first}: prunus train, search, prune, retrain "
                 "and sweep make them"
             )
-        written = replace(files, json=None) if to_stdout else files
-        print(make_report(content, found[0][0], place, written, margin))
+        print(make_report(content, found[0][0], place, files, margin))
+        if first.is_dir():
+            next_step("prunus", "runs", first)
         if to_stdout:
             answer(loads(report_text(found[0][0], content)))
-        else:
-            next_step("prunus", "runs", *([first] if first.is_dir() else []))
 
 
 def _found(path: Path) -> tuple[str, ReportData]:
@@ -202,8 +205,7 @@ def make_report(
     ):
         if path is not None:
             text.append(f"Table: {write(path, made)}")
-    if files.json is not None:
-        text.append(f"Results: {write_report(files.json, name, found)}")
+    text += [f"Results: {write_report(path, name, found)}" for path in files.json or ()]
     text += [f"Plot: {path}" for path in _plots(made, out, files)]
     live = watching and not found.over
     page = report_page(name, found, made, live=live)

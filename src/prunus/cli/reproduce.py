@@ -24,7 +24,7 @@ SCALES = ("smoke", "short", "cpu", "paper")
 
 
 def reproduce(
-    name: str | None = None,
+    name: Annotated[str | None, Parameter(group=WHAT)] = None,
     *,
     scale: Annotated[str, Parameter(group=WHAT)] = "short",
     list_: Annotated[
@@ -94,7 +94,7 @@ def _list() -> dict[str, dict[str, str]]:
     print("\nRuns / epochs of training, by scale:\n")
     rows = [[name, *(about.get(scale, "") for scale in SCALES)] for name, about in found.items()]
     print(text_table(["experiment", *SCALES], rows))
-    next_step("prunus", "reproduce", "table1", "--scale", "short")
+    next_step("prunus", "reproduce", "table1", "--scale", "short", "--download")
     return found
 
 

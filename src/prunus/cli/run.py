@@ -84,7 +84,7 @@ def prune(
 
 
 def retrain(
-    ticket: Path,
+    ticket: Annotated[Path, Parameter(group=WHAT)],
     *,
     common: RunOptions = RunOptions(),  # noqa: B008
     control: Annotated[
@@ -126,7 +126,8 @@ def _run(
 
     given, names = _settings(common, sparsity, own or {})
     if command == "search":
-        _complete_rounds(given, one=sparsity.bisect or sparsity.target_speedup is not None)
+        with trusting(*names):
+            _complete_rounds(given, one=sparsity.bisect or sparsity.target_speedup is not None)
     use_threads(common.threads, given.get("engine"))
     with trusting(*names), answering(as_json=common.json) as answer:
         found = before = budget = None
@@ -222,8 +223,16 @@ def _settings(
 
 
 def _complete_rounds(given: dict[str, Any], *, one: bool) -> None:
-    """If rounds are not given: one for each density or rate, where there are several."""
+    """If rounds are not given: one for each density or rate, where there are several.
+
+    And one for a method that has no more to decide.
+    """
+    from prunus.methods import find_method
+
     method = given.get("method")
+    name = method.get("name") if isinstance(method, Mapping) else method
+    if isinstance(name, str) and find_method(name).decides_once:
+        given.setdefault("rounds", 1)
     for name in ("target_density", "target_macs", "rate"):
         value = method.get(name) if isinstance(method, Mapping) else None
         if isinstance(value, list) or (value is not None and name != "rate"):

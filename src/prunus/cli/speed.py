@@ -72,6 +72,8 @@ def budget_for(speedup: float, batch: int, settings: RunSettings, task: Task) ->
         raise SettingError("--target-speedup and --target-macs are the same budget: give one")
     costs, path, new = _calibrated(batch, settings, task)
     budget = SpeedupBudget(speedup, costs.macs_for(speedup), costs)
+    if new:  # and not before: what is refused leaves no folder
+        write_atomically(path, json.dumps(costs.model_dump(mode="json"), indent=1) + "\n")
     print(
         f"Speed-up {speedup:g} against the dense network in {costs.engine} (batch of {batch}, "
         f"threads: {costs.threads}): {percent(budget.macs)} of the multiply-adds, by the "
@@ -106,9 +108,7 @@ def _calibrated(batch: int, settings: RunSettings, task: Task) -> tuple[CostMode
     model = task.build()
     found = calibrate(model, choose(model, select, exclude), example, _threads())
     about = {"processor": here().processor, "created": time.strftime("%Y-%m-%d %H:%M")}
-    costs = found.model_copy(update=about)
-    write_atomically(path, json.dumps(costs.model_dump(mode="json"), indent=1) + "\n")
-    return costs, path, True
+    return found.model_copy(update=about), path, True
 
 
 def _threads() -> int:

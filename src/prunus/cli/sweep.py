@@ -25,7 +25,7 @@ class SweepFailedError(PrunusError, RuntimeError):
 
 
 def sweep(
-    experiment: Path,
+    experiment: Annotated[Path, Parameter(group=WHAT)],
     *,
     scale: Annotated[str | None, Parameter(group=WHAT)] = None,
     trust: Annotated[Flag, Parameter(group=WHAT)] = False,

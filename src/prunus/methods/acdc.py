@@ -24,6 +24,7 @@ class AlternatingCompression(EndsAtDensity[FixedGate], FixedMaskMethod):
     """
 
     name = "acdc"
+    decides_once = True
 
     start: float = setting(
         "when the first sparse phase begins, as a fraction of the round", default=0.05

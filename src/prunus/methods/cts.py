@@ -49,11 +49,12 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
     are kept, and their weights train on from `w^(k)` for the rest of the round. Further rounds
     keep the mask.
 
-    In the search BatchNorm uses the statistics of the batch (in the authors' code: of the dense
-    network); what it learns then is forgotten, as is what the optimiser does to the weights.
+    In the search layers compute as in evaluation: BatchNorm uses the statistics that the dense
+    network had at `w^(k)`, and nothing drops out. What the optimiser does then is undone.
     """
 
     name = "cts"
+    decides_once = True
 
     search: float = setting(
         "how long the mask is learned, as a fraction of the round",
@@ -102,7 +103,7 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
             gate.kept.copy_(mask[name])
             gate.enter("decided")
         self._waiting = None
-        stop_watching(self.model, _Teacher)
+        self._unwatch()
 
     def state_dict(self) -> dict[str, Any]:
         own = {"strength": self._strength, "waiting": self._waiting}
@@ -124,9 +125,26 @@ class ConcreteTicketSearch(EndsAtDensity[ConcreteGate]):
             self._keep(magnitudes(self.weights))  # until a score has moved
         elif not searching:
             self._waiting = None
-        stop_watching(self.model, _Teacher)
-        if searching and self.objective == "kl":
-            self.model.register_forward_hook(_Teacher(self), with_kwargs=True)
+        self._unwatch()
+        if searching:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Have forward passes that are trained by computed and measured as the search needs."""
+        model, stilled = self.model, list[nn.Module]()
+        model.register_forward_pre_hook(_Still(stilled))
+        if self.objective == "kl":
+            model.register_forward_hook(_Teacher(self), with_kwargs=True)
+        model.register_forward_hook(_Stir(stilled), always_call=True)
+
+    def _unwatch(self) -> None:
+        for kind in (_Still, _Teacher, _Stir):
+            stop_watching(self.model, kind)
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether forward passes draw masks: in training, while the mask is learned."""
+        return any(gate.training for gate in self.gates.values())
 
     def distil(self, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """In the backward pass from `output`, have the KL divergence take the loss's place."""
@@ -190,6 +208,31 @@ def _norm(parts: list[Tensor]) -> float:
     return math.sqrt(sum(float(part.square().sum()) for part in parts))
 
 
+class _Still(Watcher):
+    """Before a forward pass in training: have layers compute as in evaluation, but not gates."""
+
+    def __init__(self, stilled: list[nn.Module]) -> None:
+        self.stilled = stilled
+
+    def __call__(self, module: nn.Module, _: tuple[Any, ...]) -> None:
+        if module.training:
+            layers = (m for m in module.modules() if not isinstance(m, ConcreteGate))
+            self.stilled.extend(layer for layer in layers if layer.training)
+            for layer in self.stilled:
+                layer.training = False
+
+
+class _Stir(Watcher):
+    """After the pass: as before it."""
+
+    def __init__(self, stilled: list[nn.Module]) -> None:
+        self.stilled = stilled
+
+    def __call__(self, *_: Any) -> None:
+        while self.stilled:
+            self.stilled.pop().training = True
+
+
 class _Teacher(Watcher):
     """Shows the method what the model gets and gives, in forward passes that are trained by."""
 
@@ -197,8 +240,8 @@ class _Teacher(Watcher):
         self.method = method
 
     def __call__(
-        self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
+        self, _: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> None:
-        if module.training and torch.is_grad_enabled() and not self.method.hardened:
+        if self.method.is_drawing and torch.is_grad_enabled() and not self.method.hardened:
             # Not as a decorator, which would load the compiler whenever prunus is imported.
             torch.compiler.disable(self.method.distil)(arguments, keywords, output)

@@ -33,6 +33,7 @@ class GradualMagnitudePruning(Scoped, RanksWeights[FixedGate], FixedMaskMethod):
     """
 
     name = "gmp"
+    decides_once = True
 
     start: float = setting("`t0`, as a fraction of the round: when pruning begins", default=0.0)
     end: float = setting("`t1`, as a fraction of the round: when the mask is final", default=0.75)

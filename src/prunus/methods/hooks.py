@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Generic
+from warnings import warn
 
 from torch import nn
 from typing_extensions import TypeVar
 
+from prunus.errors import PrunusWarning
 from prunus.gates import Gate, gate_of
 from prunus.masks import Mask
 from prunus.methods.lifecycle import LifeCycle, Moment
@@ -35,6 +37,9 @@ class Hooks(Declared, Generic[G]):
 
     why_empty: ClassVar[str] = ""
     """The end of the warning that nothing is left: what it means for this method, what helps."""
+
+    decides_once: ClassVar[bool] = False
+    """Whether rounds after the first keep its mask."""
 
     governed: ClassVar[Governed | None] = None
     """For methods without a target density: the setting that bisection brings them to one with."""
@@ -104,7 +109,17 @@ class Hooks(Declared, Generic[G]):
         """Prepare the gates for another round, after this one has committed to its mask."""
 
     def check_rounds(self, rounds: int) -> None:
-        """Raise `SettingError` if the settings do not suffice for that many rounds."""
+        """Raise `SettingError` if the settings do not suffice for that many rounds.
+
+        Warns of rounds that find nothing new.
+        """
+        if self.decides_once and rounds > 1:
+            warn(
+                f"{self.name} decides its mask in one round: the other {rounds - 1} of {rounds} "
+                "train on and keep it. Do one round",
+                PrunusWarning,
+                stacklevel=2,
+            )
 
     @property
     def needs_evaluate(self) -> bool:

@@ -18,6 +18,7 @@ class MagnitudePruning(RanksWeights[FixedGate], FixedMaskMethod):
     """
 
     name = "mp"
+    decides_once = True
 
     def on_commit(self, _: Evaluate | None) -> Mask:
         return Mask(self.keep(magnitudes(self.weights), self.mask(), self.budget))

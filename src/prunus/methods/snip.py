@@ -29,6 +29,7 @@ class SNIP(EndsAtDensity[SalientGate], FixedMaskMethod):
     """
 
     name = "snip"
+    decides_once = True
 
     batches: int = setting(
         "the steps at the beginning of the first round whose gradients are taken",

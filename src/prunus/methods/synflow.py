@@ -30,6 +30,7 @@ class SynFlow(EndsAtDensity[FixedGate], FixedMaskMethod):
     """
 
     name = "synflow"
+    decides_once = True
 
     iterations: int = setting(
         "how many cuts lead to the density",

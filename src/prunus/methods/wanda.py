@@ -34,6 +34,7 @@ class Wanda(EndsAtDensity[WatchingGate], FixedMaskMethod):
     """
 
     name = "wanda"
+    decides_once = True
 
     scope: Literal["row", "layer"] = setting(
         "where weights compete: among those of the same output, or in each layer", default="row"

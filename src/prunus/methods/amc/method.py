@@ -27,6 +27,7 @@ class AMC(Rewinding, Seeded, EndsAtDensity[FixedGate], FixedMaskMethod):
     """
 
     name = "amc"
+    decides_once = True
 
     episodes: int = setting(
         "the agent's attempts",
