@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from prunus.files import write_atomically
+from prunus_runtime.atomic import _is_a_door
 
 
 def names(folder: Path) -> list[str]:
@@ -86,3 +87,19 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):
         write_atomically(tmp_path / "file", "x")
     assert names(tmp_path) == ["file"]
+
+
+def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
+    """As root, this would have taken /dev/null from the machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        write_atomically(pipe, "a", b"b")
+        assert reader.read() == b"ab"
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").is_symlink(), reason="no such link here")
+def test_the_links_to_our_output_stay() -> None:
+    """Not written to here: a failure would take the link from the machine."""
+    assert _is_a_door(Path("/dev/stdout"))

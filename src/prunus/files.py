@@ -5,24 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import prunus_runtime.atomic
 from prunus_runtime.atomic import read_file as read_file
+from prunus_runtime.atomic import write_atomically as write_atomically
 
 DEEPEST = 50
 """Values inside of values, in a file of data; ours go ten deep."""
-
-
-def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview | str) -> Path:
-    """Write `content`, part after part, by way of a temporary file; create missing folders.
-
-    An `OSError` names `path` itself, and not the temporary file.
-    """
-    try:
-        return prunus_runtime.atomic.write_atomically(path, *content)
-    except OSError as error:
-        if error.errno is not None:
-            error.filename = os.fspath(path)
-        raise
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -31,6 +18,11 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         return Path(path)
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Absolute and without links, where they lead somewhere: those in a circle are no error yet."""
+    return Path(os.path.realpath(path))
 
 
 def inside(path: str | os.PathLike[str], folder: str | os.PathLike[str] = ".") -> bool:
@@ -45,15 +37,15 @@ def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
     return read_file(path).decode(errors=errors)
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, deepest: int = DEEPEST) -> Any:
     """The data in a JSON text. Whatever is wrong with it is a `ValueError`."""
-    too_deep = ValueError(f"it is nested more than {DEEPEST} deep")
+    too_deep = ValueError(f"it is nested more than {deepest} deep")
     try:
         content = json.loads(text)
     except RecursionError:
         raise too_deep from None
     level = [content]
-    for _ in range(DEEPEST):
+    for _ in range(deepest):
         parts = (part for part in level if isinstance(part, dict | list))
         level = [v for part in parts for v in (part.values() if isinstance(part, dict) else part)]
     if level:

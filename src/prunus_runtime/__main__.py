@@ -73,12 +73,12 @@ def serve(options: argparse.Namespace) -> None:
         def end(*_: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whoever asks twice is in a hurry
             # In a thread, because this interrupts the very loop that it has to wait for.
-            threading.Thread(target=server.shutdown, daemon=True).start()
+            threading.Thread(target=server.leave, daemon=True).start()
 
         signal.signal(signal.SIGTERM, end)
         print(f"{network!r} at http://{host!s}:{port}", flush=True)
         server.serve_forever(poll_interval=0.1)
-    server.drain()
+        server.drain()
 
 
 COMMANDS = {"run": run, "classify": classify, "info": info, "serve": serve}

@@ -11,14 +11,29 @@ from uuid import uuid4
 
 
 def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview | str) -> Path:
-    """Write `content`, part after part, by way of a temporary file; create missing folders."""
-    target = Path(path)
+    """Write `content`, part after part, by way of a temporary file; create missing folders.
+
+    What is no file, such as a pipe or `/dev/null`, stays what it is and is written to. An `OSError`
+    names `path` itself, and not the temporary file.
+    """
+    try:
+        return _write(Path(path), content)
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def _write(target: Path, content: tuple[bytes | memoryview | str, ...]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
+    if _is_a_door(target):
+        with target.open("ab") as file:
+            file.writelines(_bytes(part) for part in content)
+        return target
     temporary = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
-            for part in content:
-                file.write(part.encode() if isinstance(part, str) else part)
+            file.writelines(_bytes(part) for part in content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -38,6 +53,18 @@ def read_file(path: str | os.PathLike[str], most: int = -1) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
         return file.read(most)
+
+
+def _bytes(part: bytes | memoryview | str) -> bytes | memoryview:
+    return part.encode() if isinstance(part, str) else part
+
+
+def _is_a_door(target: Path) -> bool:
+    """Whether it leads elsewhere: a device, a pipe, or a link such as `/dev/stdout`, whatever that
+    is just now. A folder is in the way instead."""
+    if target.is_symlink() and target.is_relative_to("/dev"):
+        return True
+    return target.exists() and not (target.is_file() or target.is_dir())
 
 
 def _sync_folder(folder: Path) -> None:

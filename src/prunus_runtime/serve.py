@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import selectors
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from typing import Any
 from prunus_runtime import arrays
 from prunus_runtime.deployed import Deployed
 from prunus_runtime.errors import InputError
+from prunus_runtime.leaving import GRACE, IDLE, TAKEN, let_nobody_in
 from prunus_runtime.printing import printable
 
 MAX_BODY = 2**26
@@ -54,8 +56,8 @@ def info(deployed: Deployed) -> dict[str, Any]:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `deployed`. `serve_forever()` runs it; from another thread `shutdown()` ends that, and
-    `drain()` waits until everything that was asked is answered.
+    """Serves `deployed`. `serve_forever()` runs it; from another thread `leave()` ends that, and
+    then `drain()` waits until everything that was asked is answered.
 
     At most `connections` are served at a time; the next wait. A request must arrive within
     `seconds`, and its answer must be taken within as many.
@@ -78,7 +80,7 @@ class Server(ThreadingHTTPServer):
             raise InputError(f"port {port} does not exist: ports are from 0 to 65535")
         self.deployed, self.max_body, self.seconds = deployed, max_body, seconds
         self.handlers: set[Handler] = set()
-        self.is_ending = False
+        self.is_ending, self._patience, self._end = False, 0.0, math.inf
         self.computing = threading.BoundedSemaphore(os.cpu_count() or 1)
         self._slots = threading.BoundedSemaphore(connections)
         self._open: set[Any] = set()
@@ -91,7 +93,7 @@ class Server(ThreadingHTTPServer):
         """Gives a connection a thread, as soon as one is free."""
         while not self._slots.acquire(timeout=0.1):
             self.service_actions()
-            if self.is_ending:
+            if self._end < time.monotonic():
                 return self.shutdown_request(request)
         self._open.add(request)
         return super().process_request(request, client_address)
@@ -106,9 +108,12 @@ class Server(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Hangs up on clients that take too long; called several times a second."""
+        now = time.monotonic()
         for handler in tuple(self.handlers):
-            if handler.deadline < time.monotonic():
+            if handler.deadline < now:
                 handler.hang_up(SHUT_RDWR)
+            elif self.is_ending and self._patience < now and not handler.is_busy:
+                handler.hang_up(SHUT_RD)  # what it has sent already can still be read
 
     @contextmanager
     def room(self, size: int) -> Iterator[bool]:
@@ -123,18 +128,25 @@ class Server(ThreadingHTTPServer):
                 self._room += size * found
                 self._freed.notify_all()
 
-    def shutdown(self) -> None:
-        """Ends `serve_forever()`."""
-        self.is_ending = True
-        super().shutdown()
+    def leave(self) -> None:
+        """Ends `serve_forever()`. Until then everybody is still answered, and sent elsewhere: an
+        answer ends its connection, so that nothing is asked on one that closes."""
+        now = time.monotonic()
+        self.is_ending, self._patience, self._end = True, now + GRACE + IDLE, now + self.seconds
+        time.sleep(GRACE)
+        self.shutdown()
 
     def drain(self) -> None:
-        """Waits until all requests that have begun are answered, at most `seconds`."""
-        end = time.monotonic() + self.seconds
-        while self._open and time.monotonic() < end:
-            for handler in tuple(self.handlers):
-                if not handler.is_busy:
-                    handler.hang_up(SHUT_RD)  # what it has sent already can still be read
+        """Lets nobody in, and waits until all who are there are answered, at most `seconds`."""
+        self.is_ending, self._end = True, min(self._end, time.monotonic() + self.seconds)
+        let_nobody_in(self.socket)
+        with selectors.DefaultSelector() as door:
+            door.register(self.socket, selectors.EVENT_READ)
+            while door.select(TAKEN) and time.monotonic() < self._end:
+                self.handle_request()
+        self.server_close()
+        while self._open and time.monotonic() < self._end:
+            self.service_actions()
             time.sleep(0.02)
 
     def handle_error(self, _: object, client_address: object) -> None:

@@ -21,6 +21,7 @@ from prunus.tasks.data import DamagedDataError, DataOptions
 from prunus.tasks.data.image_tree import read_tree
 from prunus.tasks.losses import cross_entropy, token_cross_entropy
 from prunus.training import Trainer
+from prunus.training.folder_lock import FolderLock
 
 Command = Callable[..., tuple[int, str, str]]
 TRAIN = ["train", "--task", "digits/digits_convnet", "--epochs", 2, "--batch-size", 25]
@@ -87,6 +88,30 @@ def test_a_place_that_is_no_folder(cli: Command) -> None:
     assert status == 1 and one_line(errors) and "a link that leads nowhere" in errors
 
 
+def test_links_in_a_circle(cli: Command) -> None:
+    Path("loop").symlink_to("loop")
+    Path("sweep.yaml").write_text("{name: a, tasks: digits/digits_convnet, rows: [{method: cs}]}")
+    commands = (["sweep", "sweep.yaml", "--out", "loop"], [*TRAIN, "--out", "loop"])
+    for command in (*commands, ["report", "loop"], ["inspect", "loop"], ["deploy", "loop"]):
+        status, _, errors = cli(*command)
+        assert status in (1, 2) and one_line(errors) and "loop" in errors, errors
+
+
+def test_a_full_disk_is_named_by_the_file_that_was_asked_for(
+    cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli(*TRAIN)[0] == 0
+    [run] = Path("runs").iterdir()
+    with failing_fsync(monkeypatch, 1, errno.ENOSPC):
+        status, _, errors = cli("deploy", run, "--out", "small.prunus")
+    assert status == 1 and "the disk is full at small.prunus" in errors, errors
+    Path("full").mkdir()
+    (Path("full") / ".lock").symlink_to("/dev/full")
+    with pytest.raises(OSError) as raised:
+        FolderLock(Path("full")).acquire()
+    assert raised.value.filename == "full/.lock"
+
+
 def test_files_are_named() -> None:
     assert in_words(OSError(errno.ENOSPC, "No space", "runs/x")).startswith(
         "the disk is full at runs/x. What"
@@ -130,6 +155,21 @@ def test_a_reader_that_goes_away(
         status, _, errors = cli(*arguments)
     assert status == 1 and one_line(errors) and "what read our output is gone" in errors, errors
     assert cli(*arguments)[0] == 0
+
+
+@pytest.mark.parametrize("arguments", [["tasks"], ["inspect", "nothere"]])
+def test_nobody_listens(
+    cli: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """As with `>&-` or in a service that has closed its descriptors."""
+    for closed in (["stdout"], ["stderr"], ["stdout", "stderr"]):
+        with monkeypatch.context() as patch:
+            for name in closed:
+                patch.setattr(sys, name, None)
+            status, output, errors = cli(*arguments)
+        assert status == 2 * (arguments != ["tasks"])
+        assert "prunus: " not in output
+        assert "Traceback" not in errors
 
 
 def test_labels_that_the_network_has_no_output_for() -> None:

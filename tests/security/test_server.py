@@ -19,7 +19,7 @@ from prunus_runtime import Deployed, InputError, arrays, images
 from prunus_runtime.__main__ import main
 from prunus_runtime.serve import Server
 from support.graphs import Builder
-from support.serving import SECONDS, served, serving
+from support.serving import SECONDS, lost_on_sigterm, served, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::prunus_runtime.FallbackWarning")
 
@@ -221,3 +221,17 @@ def test_sigterm_lets_it_answer(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
+
+
+def test_nothing_is_lost_on_sigterm(tmp_path: Path) -> None:
+    model = network().save(tmp_path / "model.prunus")
+    with served("prunus_runtime", "serve", model, "--threads", "1") as (process, port):
+        idle = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        idle.request("GET", "/health")
+        assert idle.getresponse().read()
+        assert lost_on_sigterm(process, port, X, clients=32) == []
+        idle.request("GET", "/health")  # nobody could know on this connection that it ends
+        last = idle.getresponse()
+        assert last.read() and last.headers["Connection"] == "close"
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0 and "Traceback" not in errors, errors

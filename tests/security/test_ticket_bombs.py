@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from prunus import Mask, Ticket, TicketError
 from prunus.tickets import file as ticket_file
 from support.processes import run
 
+Command = Callable[..., tuple[int, str, str]]
 MEGABYTE = 2**20
+EMPTY = ["t", "bool", [0], True]
 LOAD = """
 import sys, time
 import prunus
@@ -55,7 +58,8 @@ def write(path: Path, manifest: bytes, masks: bytes = b"", **values: Tensor) -> 
 
 
 def manifest(tensors: list[Any], **more: Any) -> bytes:
-    return json.dumps({"whole": False, "tensors": tensors, **more}).encode()
+    content = {"whole": False, "tensors": tensors, **more}
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 BOMBS = {
@@ -115,14 +119,14 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         Ticket.load(tmp_path / "pipe")
 
 
-def test_a_manifest_goes_fifty_deep(tmp_path: Path) -> None:
+def test_a_manifest_goes_ten_deep(tmp_path: Path) -> None:
     def settings(depth: int) -> bytes:
         inner = b'{"a":' * depth + b"1" + b"}" * depth
         return b'{"whole":false,"tensors":[],"settings":' + inner + b"}"
 
-    assert Ticket.load(write(tmp_path / "fine", settings(48))).manifest.settings
-    for depth in (50, 900):  # what can be read, but not shown
-        with pytest.raises(TicketError, match="nested more than 50 deep"):
+    assert Ticket.load(write(tmp_path / "fine", settings(8))).manifest.settings
+    for depth in (10, 900):  # what can be read, but not shown
+        with pytest.raises(TicketError, match="nested more than 10 deep"):
             Ticket.load(write(tmp_path / "deep", settings(depth)))
 
 
@@ -130,3 +134,34 @@ def test_text_that_is_not_unicode(tmp_path: Path) -> None:
     path = write(tmp_path / "text", b'{"whole":false,"tensors":[],"task":"\\ud800"}')
     with pytest.raises(TicketError, match="not Unicode"):
         Ticket.load(path)
+
+
+def largest(path: Path, make: Callable[[int], bytes]) -> int:
+    """Write the largest of these manifests that a ticket may have; how large it is."""
+    size = 1 << 16
+    while size:
+        try:
+            Ticket.load(write(path, make(size), bool=torch.zeros(0, dtype=torch.bool)))
+            return size
+        except TicketError:
+            size = size * 9 // 10
+    raise AssertionError("none can be read")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda size: manifest([EMPTY], settings={"a": {"b": {"c": [[[[[[]] * size]]]]}}}),
+        lambda size: manifest([EMPTY], settings={"a": list(range(10)) * size}),
+        lambda size: manifest([EMPTY], task="\U0001f351" * size),
+        lambda size: manifest([[f"t{n}", "bool", [0], True] for n in range(size)]),
+    ],
+    ids=["lists", "numbers", "text", "layers"],
+)
+def test_as_json_a_ticket_is_a_small_multiple_of_its_file(
+    cli: Command, make: Callable[[int], bytes]
+) -> None:
+    assert largest(Path("ticket"), make)
+    status, output, errors = cli("inspect", "ticket", "--json")
+    assert status == 0 and json.loads(output), errors
+    assert len(output) < 128 * Path("ticket").stat().st_size

@@ -1,5 +1,7 @@
 import hashlib
 import io
+import ssl
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -125,6 +127,53 @@ def test_no_such_file_and_no_server(
     offer(monkeypatch, "cifar10", "http://127.0.0.1:1/", {"gone.tar.gz": "0" * 64})
     with pytest.raises(DataError, match=r"cannot download .*refused"):
         download("cifar10", tmp_path / "data")
+
+
+def encrypted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """What an https server here needs; its certificate is trusted meanwhile."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    options = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    command = ["openssl", "req", "-x509", *options.split(), *names]
+    subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def test_a_redirection_stays_encrypted(
+    tmp_path: Path, server: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = server[1]
+
+    class Redirects(Quiet):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", plain + "file.tar.gz")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("localhost", 0), Redirects) as https:
+        https.socket = encrypted(tmp_path, monkeypatch).wrap_socket(https.socket, server_side=True)
+        threading.Thread(target=https.serve_forever, daemon=True).start()
+        address = f"https://localhost:{https.server_port}/"
+        offer(monkeypatch, "cifar10", address, {"file.tar.gz": "0" * 64})
+        with pytest.raises(DataError, match=rf"redirects to {plain}.* not encrypted"):
+            download("cifar10", tmp_path / "data")
+        https.shutdown()
+
+
+@pytest.mark.usefixtures("cifar_server")
+def test_a_full_disk_is_not_taken_for_a_missing_internet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        full = partial(Path.open, Path("/dev/full"), "wb", buffering=0)
+        patch.setattr(Path, "open", lambda *_: full())
+        with pytest.raises(OSError, match="No space left") as raised:
+            download("cifar10", tmp_path / "data")
+    assert raised.value.filename == str(tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_only_some_data_sets_can_be_fetched(tmp_path: Path) -> None:

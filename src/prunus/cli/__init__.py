@@ -49,6 +49,9 @@ def main() -> None:
     docs/commands.md has the exit codes.
     """
     warnings.showwarning = show_warning
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         try:
             app(sys.argv[1:], exit_on_error=False, print_error=False)

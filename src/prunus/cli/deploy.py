@@ -12,7 +12,7 @@ from prunus.cli.options import FILES, MACHINE, WHAT, Flag, check_threads
 from prunus.cli.output import AsJson, answering, next_step
 from prunus.cli.trust import leads_out
 from prunus.errors import SettingError
-from prunus.files import inside
+from prunus.files import inside, resolved
 from prunus.lookup import trusting
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def task_of(
     if not name:
         raise SettingError(f"{path} does not say which task it is for: give --task")
     # The run that wrote the ticket, if it still lies in its folder.
-    file = path.resolve().parent.parent / "settings.yaml"
+    file = resolved(path).parent.parent / "settings.yaml"
     content = read_settings(file) if file.exists() else {}
     try:
         run = DataOfRun.parse(content)

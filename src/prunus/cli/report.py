@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from prunus.cli.options import FILES, PLOTS, WHAT, Flag, need
 from prunus.cli.output import answering, next_step
 from prunus.errors import SettingError
+from prunus.files import resolved
 from prunus.tables import printable
 
 if TYPE_CHECKING:
@@ -136,12 +137,12 @@ def _found(path: Path) -> tuple[str, ReportData]:
         return content.name, content.data
     if not path.exists():
         raise SettingError(f"there is no folder {path}: give one with runs below it")
-    return path.resolve().name, _read(path)
+    return resolved(path).name, _read(path)
 
 
 def _watch(folder: Path, out: Path, files: Files, margin: float) -> None:
     before: object = None
-    shown, name = "", folder.resolve().name
+    shown, name = "", resolved(folder).name
     pause = SECONDS
     try:
         while True:

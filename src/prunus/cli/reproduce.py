@@ -13,7 +13,7 @@ from prunus.cli.output import answering, next_step
 from prunus.cli.report import Files, make_report
 from prunus.cli.sweep import check_finished, do_runs, folder_for
 from prunus.errors import SettingError
-from prunus.files import read_text
+from prunus.files import read_text, resolved
 
 if TYPE_CHECKING:
     from prunus.report.paper import Paper
@@ -64,7 +64,7 @@ def reproduce(
     with answering(as_json=options.json) as answer:
         runs = do_runs(experiment, out, options)
         if options.dry_run:
-            answer({"sweep": out, "runs": [run.as_data(out.resolve()) for run in runs]})
+            answer({"sweep": out, "runs": [run.as_data(resolved(out)) for run in runs]})
             return
         stand_ins = whole.scales[scale].get("stand_ins", {})
         file = _show(experiment, paper, stand_ins, scale, out)
@@ -107,7 +107,7 @@ def _show(
     from prunus.report.records import read_runs
 
     found = read_runs(out)
-    print(make_report(found, out.resolve().name, out, Files(csv=out / "selections.csv", svg=True)))
+    print(make_report(found, resolved(out).name, out, Files(csv=out / "selections.csv", svg=True)))
     ours = comparisons(found.records)
     print(f"\nBeside the paper: {paper.where}")
     for original, stand_in in stand_ins.items():

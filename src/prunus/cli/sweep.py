@@ -12,6 +12,7 @@ from prunus.cli.options import WHAT, Flag, SweepOptions
 from prunus.cli.output import answering, next_step
 from prunus.cli.trust import trusted_in
 from prunus.errors import PrunusError, SettingError
+from prunus.files import resolved
 from prunus.lookup import trusting
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def sweep(
         answering(as_json=options.json) as answer,
     ):
         runs = do_runs(chosen, out, options)
-        answer({"sweep": out, "runs": [run.as_data(out.resolve()) for run in runs]})
+        answer({"sweep": out, "runs": [run.as_data(resolved(out)) for run in runs]})
         if not options.dry_run:
             check_finished(runs)
             next_step("prunus", "report", out)

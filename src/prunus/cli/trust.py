@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.files import expanded, inside, write_atomically
+from prunus.files import expanded, inside, resolved, write_atomically
 from prunus.lookup import names_of_code
 from prunus.tables import printable
 
@@ -34,7 +34,7 @@ def trusted_in(
     paths = {value: name for value, name in paths.items() if leads_out(value, name, path.parent)}
     if not names and not paths:
         return []
-    mark = hashlib.sha256(f"{path.resolve()}\n{json.dumps(content, default=str)}".encode())
+    mark = hashlib.sha256(f"{resolved(path)}\n{json.dumps(content, default=str)}".encode())
     if trust or mark.hexdigest() in _remembered():
         return names
     if sys.stdin.isatty() and sys.stderr.isatty() and _says_yes(path, names, paths):

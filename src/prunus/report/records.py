@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from prunus.files import inside
+from prunus.files import inside, resolved
 from prunus.report.parameters import conditions, different, run_parameters
 from prunus.report.read import RunFolder, Sweep, read_folders
 from prunus.runs.origin import Origin, read_origin
@@ -257,7 +257,7 @@ class _Tickets:
 
     def __init__(self, records: Mapping[Key, Record]) -> None:
         found = [(r.ticket, key) for key, r in records.items() if r.ticket is not None]
-        self._exact = {ticket.resolve(): key for ticket, key in found}
+        self._exact = {resolved(ticket): key for ticket, key in found}
         self._by_name: dict[tuple[str, str], list[Key]] = {}
         for ticket, key in found:
             self._by_name.setdefault((key[0].name, ticket.name), []).append(key)
@@ -269,7 +269,7 @@ class _Tickets:
         """
         if run.source is not None and run.sweep_run is not None and run.sweep_run.stage:
             return *run.source, run.sweep_run.stage
-        exact = self._exact.get(Path(run.ticket or "").resolve())
+        exact = self._exact.get(resolved(run.ticket or ""))
         same = self._by_name.get(run.ticket_key, [])
         beside = [key for key in same if key[0].parent == run.path.parent]
         return exact or next(iter(beside or same), None)

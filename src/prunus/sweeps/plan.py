@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from prunus.errors import PrunusError, SettingError
-from prunus.files import expanded
+from prunus.files import expanded, resolved
 from prunus.lookup import unknown
 from prunus.runs.results import ticket_path
 from prunus.runs.settings import COMMANDS, RunSettings, SearchSettings, resolve
@@ -43,7 +43,7 @@ def make_plan(
     A run comes after the one that it needs. Baselines come before everything else of their seed.
     `data` is the folder of the data, whatever the experiment says.
     """
-    return _Planner(experiment, out.resolve(), data, fetch_missing).plan()
+    return _Planner(experiment, resolved(out), data, fetch_missing).plan()
 
 
 def outline(experiment: Experiment) -> list[Planned]:

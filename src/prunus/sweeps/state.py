@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prunus.errors import PrunusError, SettingError
-from prunus.files import parse_json, read_text, write_atomically
+from prunus.files import parse_json, read_text, resolved, write_atomically
 from prunus.runs.results import read_results
 from prunus.runs.settings import RunSettings
 from prunus.sweeps.planned import Planned, Ready, describe
@@ -148,7 +148,7 @@ class SweepFile:
     """The file in a sweep's folder. Only the failures are ever read from it."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
-        self.folder, self.path = folder.resolve(), folder.resolve() / "sweep.json"
+        self.folder, self.path = resolved(folder), resolved(folder) / "sweep.json"
         self._header = {"version": VERSION, **header}
         self._not_before = 0.0
 

@@ -38,6 +38,8 @@ DTYPES = {
     )
 }  # fmt: skip
 MAX_DIMS = 64  # as many as PyTorch can index
+DEEPEST = 10
+"""Values inside of values in the manifest; ours go four deep."""
 HEADER_LIMIT = 2**16
 """Bytes of the safetensors header, which names a dozen tensors at most."""
 
@@ -63,13 +65,13 @@ class Limits:
 
     @property
     def text(self) -> int:
-        """Bytes of the manifest's JSON. Names of layers deflate to a twentieth."""
-        return 2**20 + 32 * self.file_size
+        """Bytes of the manifest's JSON. Indices of layers deflate to 1/23."""
+        return 2**12 + 32 * self.file_size
 
     @property
     def values(self) -> int:
-        """Numbers, strings, lists and objects in the manifest."""
-        return 200_000 + self.file_size // 16
+        """Numbers, strings, lists and objects in the manifest. Indices deflate to 1/4 byte each."""
+        return min(2**9 + 4 * self.file_size, 200_000 + self.file_size // 16)
 
     @property
     def tensors(self) -> int:
@@ -241,7 +243,7 @@ def _inflate(data: Tensor, limits: Limits) -> dict[str, Any]:
     # Every value but the first follows one of these (or they stand in a name, which is rare).
     if sum(map(text.count, (b",", b"[", b"{", b":"))) > limits.values:
         raise TicketError(f"the manifest has more than the {limits.values} values of such a file")
-    manifest = parse_json(text.decode())
+    manifest = parse_json(text.decode(), DEEPEST)
     if not isinstance(manifest, dict):
         raise TicketError("the manifest is not a JSON object")
     index = manifest.get("tensors")

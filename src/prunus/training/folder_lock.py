@@ -38,7 +38,7 @@ class FolderLock:
         self._file = self._path.open("a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             self._file.seek(0)
             owner = self._file.read().strip()
             self._file.close()
@@ -46,9 +46,13 @@ class FolderLock:
                 f"process {owner} is at work on this run in {self._path.parent}: wait for it, or "
                 "stop it (Ctrl-C) and run the command again"
             ) from error
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        try:
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def check(self) -> None:
         """Raise if the folder is no longer there: what we write would land in a new one."""

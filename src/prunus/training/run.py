@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from prunus.files import resolved
 from prunus.methods import Method
 from prunus.randomness import random_state, restore_random_state
 from prunus.training.checkpoint import CheckpointError, Checkpoints
@@ -66,7 +67,7 @@ class Run:
         self.metrics = MetricsFile(folder / "metrics.jsonl")
         self.steps_before = 0
         """Training steps of the stages before this one."""
-        self._checkpoints = Checkpoints(folder / "checkpoints", folder.resolve().name)
+        self._checkpoints = Checkpoints(folder / "checkpoints", resolved(folder).name)
         self._stop = StopRequests()
         self._lock = FolderLock(folder)
         self._entered = ExitStack()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import math
 import multiprocessing
@@ -11,8 +10,6 @@ import multiprocessing.connection
 import os
 import signal
 import socket
-import struct
-import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +20,7 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from prunus_runtime import deployed
+from prunus_runtime.leaving import GRACE, IDLE, TAKEN, let_nobody_in
 from prunus_runtime.limits import Limits
 from prunus_runtime.serving.app import Bounds, Service
 from prunus_runtime.serving.metrics import FOLDER
@@ -32,14 +30,6 @@ try:
 except ImportError:  # the extra has it; without it, parsing takes more than twice the time
     from uvicorn.protocols.http.h11_impl import H11Protocol as Http  # type: ignore[assignment]
 
-GRACE = 0.5
-"""Seconds after SIGTERM in which new callers are still answered, and asked to go elsewhere."""
-TAKEN = 0.1
-"""Seconds in which a caller that has connected is noticed."""
-IDLE = 5.0
-"""Seconds that an open connection has for one last request."""
-SO_ATTACH_FILTER = 26
-"""Of Linux; Python's socket module does not name it."""
 MAX_HEAD = 2**16
 """Bytes of the headers of a request; the parser itself has no bound."""
 CONNECTIONS = 512
@@ -138,7 +128,7 @@ class Server(uvicorn.Server):
         """Ends without cutting anybody off: each caller's next answer closes its connection."""
         await asyncio.sleep(GRACE)
         for listening in self._sockets:
-            _let_nobody_in(listening)  # who is at the door already is taken
+            let_nobody_in(listening)  # who is at the door already is taken
         await asyncio.sleep(TAKEN)
         for server in self.servers:
             server.close()
@@ -147,28 +137,6 @@ class Server(uvicorn.Server):
                 while self.server_state.connections:
                     await asyncio.sleep(TAKEN)
         self.should_exit = True
-
-
-def _let_nobody_in(listening: socket.socket) -> None:
-    """From now on nobody can connect: a socket that closes cuts off all who wait at its door.
-
-    Linux drops the packets that ask for a connection (SYN without ACK in the header's byte 13);
-    those who ask are refused when the socket is closed. Elsewhere one caller may still wait.
-    """
-    listening.listen(0)
-    if sys.platform == "linux":
-        load_flags, keep_both, drop_if_syn = (
-            (0x30, 0, 0, 13),
-            (0x54, 0, 0, 0x12),
-            (0x15, 0, 1, 0x02),
-        )
-        drop, take = (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF)
-        program = (load_flags, keep_both, drop_if_syn, drop, take)
-        code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-        memory = ctypes.create_string_buffer(code)
-        filter_ = struct.pack("HL", len(program), ctypes.addressof(memory))
-        with suppress(OSError):  # a kernel without filters
-            listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, filter_)
 
 
 def serve(settings: Settings) -> None:

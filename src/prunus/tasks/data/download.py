@@ -1,12 +1,15 @@
 """Downloading data sets from their official places: checked, and all or nothing."""
 
+import errno
 import hashlib
 import http.client
 import tarfile
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from prunus.lookup import unknown
 from prunus.tasks.data.errors import DataError
@@ -67,10 +70,28 @@ def _get_files(
             path.replace(target)
 
 
+class _StaysEncrypted(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection from https to anything else."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if req.type == "https" and not newurl.lower().startswith("https:"):
+            raise urllib.error.URLError(f"it redirects to {newurl}, which is not encrypted")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _fetch(url: str, sha256: str, path: Path, progress: DownloadProgress | None) -> Path:
     received = 0
+    opener = urllib.request.build_opener(_StaysEncrypted)
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as reply, path.open("wb") as out:
+        with opener.open(url, timeout=_TIMEOUT_SECONDS) as reply, path.open("wb") as out:
             total = reply.length
             while chunk := reply.read(_CHUNK):
                 out.write(chunk)
@@ -78,6 +99,9 @@ def _fetch(url: str, sha256: str, path: Path, progress: DownloadProgress | None)
                 if progress:
                     progress(path.name, received, total)
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error.filename = str(path.parent.parent)
+            raise  # elsewhere it would be too large as well
         raise DataError(
             f"cannot download {url} into {path.parent.parent}: {error}. Where there is no "
             f"internet, get the file elsewhere and put its content there"
