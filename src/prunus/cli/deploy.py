@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _SUFFIXES = {"prunus": ".prunus", "onnx": ".onnx", "module": ".pt2"}
 _BATCH = 256
 """For measuring how good a network is."""
+_CALIBRATION = 128
+"""Inputs that show the ranges of activations."""
 
 
 def deploy(
@@ -31,7 +34,8 @@ def deploy(
     out: Path | None = None,
     task: str | None = None,
     format: Literal["prunus", "onnx", "module"] | None = None,
-    store: Literal["fp32", "fp16", "int8"] = "fp32",
+    store: Literal["fp32", "fp16", "int8"] | None = None,
+    compute: Literal["fp32", "int8"] = "fp32",
     batch: int = 16,
     threads: int | None = None,
     data: Path | None = None,
@@ -57,7 +61,12 @@ def deploy(
         Runtime. module: the compacted network as a program for torch.export.load. (Default: prunus,
         or module for a network that the runtime cannot run.)
     store
-        How to store the kept weights in a prunus file; what that does to the metrics is measured.
+        How to store the kept weights in a prunus file (default: fp32, or int8 if layers compute in
+        int8); what that does to the metrics is measured.
+    compute
+        int8: layers that gain speed by it multiply integers of eight bits, weights and activations,
+        for a prunus file; what that does to the metrics is measured. Ranges of activations are
+        found with training data.
     batch
         Samples in a batch, for the measured speed.
     threads
@@ -72,8 +81,10 @@ def deploy(
     from prunus.deployment import deploy as make
     from prunus.tables import text_table
 
-    if store != "fp32" and format not in (None, "prunus"):
-        raise SettingError(f"--store {store} is for --format prunus; {format} files hold fp32")
+    for option, value in (("store", store or "fp32"), ("compute", compute)):
+        if value != "fp32" and format not in (None, "prunus"):
+            raise SettingError(f"--{option} {value} is for --format prunus; {format} is in fp32")
+    store = store or compute
     if batch < 1:
         raise SettingError(f"--batch {batch}: a batch has at least one sample")
     with answering(as_json=json) as answer:
@@ -90,12 +101,18 @@ def deploy(
         if format is None:
             format = "module" if deployed.graph is None else "prunus"
         path = out or Path("model").with_suffix(_SUFFIXES[format])
+        networks = {"plain": deployed.plain, "deployed": deployed}
+        if compute == "int8":
+            deployed = deployed.int8(_calibration(trained.task))
         _write(deployed, path, format, store)
         report = deployed.report()
         print(report)
-        networks = {"plain": deployed.plain, "deployed": deployed}
+        if report.int8_layers:
+            networks["computes in int8"] = deployed
+        elif compute == "int8":
+            print("\nNo layer is dense enough to gain by int8: all compute in fp32.")
         if store != "fp32":
-            networks[f"deployed, {store}"] = deployed.stored(store)
+            networks[f"stored in {store}"] = deployed.stored(store)
         values = {name: _measure(trained.task, network) for name, network in networks.items()}
         columns = list(values["plain"])
         rows = [
@@ -190,6 +207,16 @@ def example_of(task: Task, batch: int) -> Tensor:
     loader = task.data.evaluation("test", LoaderOptions(batch, device=torch.device("cpu")))
     inputs: Tensor = next(iter(loader.epoch(0)))[0]
     return inputs[torch.arange(batch) % len(inputs)]  # again from the start where there are fewer
+
+
+def _calibration(task: Task) -> Tensor:
+    """Some inputs that the network was trained on."""
+    import torch
+
+    from prunus.tasks.data import LoaderOptions
+
+    loader = task.data.training(LoaderOptions(1, device=torch.device("cpu")), seed=0)
+    return torch.cat([batch[0] for batch in islice(loader.epoch(0), _CALIBRATION)])
 
 
 def _measure(task: Task, network: Any) -> dict[str, tuple[MetricInfo, float]]:
