@@ -103,7 +103,7 @@ def deploy(
         path = out or Path("model").with_suffix(_SUFFIXES[format])
         networks = {"plain": deployed.plain, "deployed": deployed}
         if compute == "int8":
-            deployed = deployed.int8(_calibration(trained.task))
+            deployed = deployed.int8(calibration_of(trained.task))
         _write(deployed, path, format, store)
         report = deployed.report()
         print(report)
@@ -209,7 +209,7 @@ def example_of(task: Task, batch: int) -> Tensor:
     return inputs[torch.arange(batch) % len(inputs)]  # again from the start where there are fewer
 
 
-def _calibration(task: Task) -> Tensor:
+def calibration_of(task: Task) -> Tensor:
     """Some inputs that the network was trained on."""
     import torch
 

@@ -15,7 +15,7 @@ from prunus_runtime.ops.quantize import LEVELS
 from prunus_runtime.plan.packed import in_fours, over_filters
 from prunus_runtime.storage import as_int8
 
-WORTH = 1.25
+WORTH = 1.15
 """Kept weights of four neighbouring channels, on average where any is kept, from which on a layer
 is faster in int8: what `benchmarks/int8.py` measured. Four are multiplied at once."""
 

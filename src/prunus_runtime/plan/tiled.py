@@ -32,8 +32,8 @@ FULL = {"avx512": 0.5, "avx2": 0.7, "portable": 1.0}
 FULL_ACROSS = {"avx512": 0.65, "avx2": 0.8, "portable": 1.0}
 """The fraction of kept weights from which on a bundle's list is faster than those of its filters,
 with vectors along a plane and across images: what `benchmarks/crossover.py` measured."""
-FULL_PACKED = 0.7
-"""The same of packed weights, either way."""
+FULL_PACKED, FULL_PACKED_ACROSS = 0.6, 0.75
+"""The same of groups of four weights in int8: what `benchmarks/int8.py` measured."""
 TILE = 6
 """Vectors of a plane that are worth going over all weights once more, in another thread."""
 
@@ -43,7 +43,9 @@ def fastest_lists(
 ) -> Lists:
     """Lists of bundles, unless these hold too many zeros. Filters of a bundle are of one group."""
     possible = groups == 1 or len(weight) // groups % builder.bundle == 0
-    full = FULL_PACKED if is_packed else (FULL if builder.along else FULL_ACROSS)[builder.isa]
+    full = (FULL if builder.along else FULL_ACROSS)[builder.isa]
+    if is_packed:
+        full = FULL_PACKED if builder.along else FULL_PACKED_ACROSS
     bundled = possible and fullness(weight, builder.bundle) > full
     return make_lists(weight, groups, offsets, builder.bundle if bundled else 1)
 
