@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from prunus_runtime import Deployed
+from prunus_runtime import Deployed, native
 from support.graphs import Builder
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +71,31 @@ def test_deployed_runs(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, sparse = found["rows"]["dense, PyTorch"], found["rows"]["sparse, deployed"]
     assert sparse["accuracy"] == pytest.approx(tested) and dense["accuracy"] != sparse["accuracy"]
     assert set(sparse["images_per_second"]) == {"1", "128"}
+
+
+@pytest.mark.skipif(not native.packs("avx512"), reason="no VNNI")
+def test_int8(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = ("--task", "digits/digits_convnet", "--epochs", 1, "--set", "data.train_images=100")
+    assert cli("train", *common)[0] == 0
+    [run] = Path("runs").glob("*-train-*")
+    module = load("int8", monkeypatch)
+    monkeypatch.setattr(module, "LAYERS", [module.Layer(8, 16, (1, 8))])
+    monkeypatch.setattr(module, "SECONDS", 0.001)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # would stay for other tests
+    module.main(["--parts", "layers", "--out", "out.json"])
+    module.main(["--parts", "runs", "--runs", f"digits={run}", "--out", "out.json"])
+    found = json.loads(Path("out.json").read_text())
+    assert len(found["layers"]) == 2 * len(module.DENSITIES)
+    assert all(row["layers"] == 1 and row["lists"] > 0 for row in found["layers"])
+    [row] = found["runs"]
+    assert row["network"] == "digits" and row["int8_layers"] >= 1
+    tested = json.loads((run / "results.json").read_text())["stages"][-1]["test"]["accuracy"]
+    assert row["accuracy"]["fp32"] == pytest.approx(tested)
+    assert row["bytes"]["int8"] < row["bytes"]["fp16"] < row["bytes"]["fp32"]
+    with torch.no_grad():
+        [row, _] = module.networks(["vit-64"], [0.0])
+    assert row["int8_layers"] >= 16 and set(row["seconds"]) == {"fp32", "int8", "onnxruntime"}
+    assert 0 < row["relative_difference"] < 0.05
 
 
 def test_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

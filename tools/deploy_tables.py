@@ -73,17 +73,52 @@ def learned(rows: Sequence[dict[str, Any]]) -> Table:
     return ["network", "mask", "weights kept", "multiply-adds kept", "batch", "speed"], lines
 
 
-def int8(rows: Sequence[dict[str, Any]]) -> Table:
-    """Microseconds of linear layers of tokens, in float32 and in int8."""
-    kinds = ["fp32_lists", "fp32_bundles", "int8_groups", "rounding"]
+def int8_layers(rows: Sequence[dict[str, Any]]) -> Table:
+    """What int8 gains in layers with random masks, by the way that vectors run."""
     lines = [
-        [
-            f"{row['inputs']} to {row['outputs']}",
-            f"{100 * row['density']:g} %",
-            *(f"{1e6 * row[kind]:.0f}" for kind in kinds),
-            f"{row['gain']:.2f}",
-        ]
+        [f"{100 * row['density']:g} %", row["way"], f"{row['lists']:.2f}", f"{row['bundles']:.2f}"]
         for row in rows
     ]
-    header = ["layer", "kept", "lists, µs", "bundles, µs", "int8, µs", "rounding, µs", "gain"]
-    return header, lines
+    return ["kept", "vectors", "lists", "bundles"], lines
+
+
+def int8_networks(rows: Sequence[dict[str, Any]]) -> Table:
+    """What int8 gains in whole networks with random masks, and how many layers use it."""
+    lines = []
+    for row in rows:
+        seconds = row["seconds"]
+        lines.append(
+            [
+                row["network"],
+                f"{100 * row['sparsity']:g} %",
+                str(row["batch"]),
+                f"{row['int8_layers']} of {row['layers']}",
+                f"{1e3 * seconds['fp32']:.2f}",
+                f"{1e3 * seconds['int8']:.2f}",
+                f"{seconds['fp32'] / seconds['int8']:.2f}",
+                f"{seconds['onnxruntime'] / seconds['int8']:.1f}",
+            ]
+        )
+    header = ["network", "removed", "batch", "layers in int8", "fp32, ms", "int8, ms", "gain"]
+    return [*header, "against dense ONNX Runtime"], lines
+
+
+def int8_runs(rows: Sequence[dict[str, Any]]) -> Table:
+    """What rounding does to trained networks: accuracy, size and speed."""
+    names = {
+        "fp32": "fp32",
+        "fp16": "`--store fp16`",
+        "int8 stored": "`--store int8`",
+        "int8": "`--compute int8`",
+    }
+    batches = list(rows[0]["seconds"])
+    lines = []
+    for row in rows:
+        for name, title in names.items():
+            times = row["seconds"].values()
+            gains = [f"{t['fp32'] / t['int8']:.2f}" if name == "int8" else "" for t in times]
+            about = f"{row['network']}, {100 * row['kept_macs']:.0f} % of multiply-adds"
+            accuracy = f"{100 * row['accuracy'][name]:.2f} %"
+            lines.append([about, title, accuracy, f"{row['bytes'][name] / 1000:.1f}", *gains])
+    header = ["network", "", "test accuracy", "kB"]
+    return [*header, *(f"faster, batch {batch}" for batch in batches)], lines

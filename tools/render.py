@@ -198,9 +198,9 @@ def crossover() -> str:
     return markdown(["instructions", "vectors", "layers", "crossover", "gain when dense"], lines)
 
 
-def deploy_table(table: Callable[[Any], Any], name: str) -> Callable[[], str]:
-    """What renders one of the tables of deployed networks from a results file."""
-    return lambda: markdown(*table(read(name)["rows"]))
+def deploy_table(table: Callable[[Any], Any], name: str, part: str = "rows") -> Callable[[], str]:
+    """What renders one of the tables of deployed networks from a part of a results file."""
+    return lambda: markdown(*table(read(name)[part]))
 
 
 def deploy_example() -> str:
@@ -332,7 +332,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "transformers-exact": lambda: deployed.exact(read("deploy-transformers")["rows"]),
     "resnet20-speed": deploy_table(deployed.speed, "deploy-resnet20"),
     "resnet20-learned": deploy_table(deployed.learned, "deploy-resnet20"),
-    "int8": deploy_table(deployed.int8, "int8"),
+    "int8-layers": deploy_table(deployed.int8_layers, "int8", "layers"),
+    "int8-networks": deploy_table(deployed.int8_networks, "int8", "networks"),
+    "int8-runs": deploy_table(deployed.int8_runs, "int8", "runs"),
     "serving": serving,
     "deploy-example": deploy_example,
     "deploy-headline": deploy_headline,

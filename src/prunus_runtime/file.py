@@ -71,9 +71,13 @@ def encode(graph: Graph, store: str = "fp32") -> bytes:
         raise RuntimeFileError(f"store is {shown(store)}, not one of {', '.join(STORES)}")
     replace(graph).check()  # anew, since its arrays may have changed
     parts: list[bytes] = []
+    packed = {o.output for o in graph.operations if o.kind == "quantize"}
     operations = [
-        _encode_operation(operation, position, store, parts)
-        for position, operation in enumerate(graph.operations)
+        # Half precision has not the integers that these layers multiply.
+        _encode_operation(
+            o, position, "int8" if store == "fp16" and packed & {*o.inputs} else store, parts
+        )
+        for position, o in enumerate(graph.operations)
     ]
     content: dict[str, Any] = {
         "input": graph.input,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 
 from prunus_runtime import native
 from prunus_runtime.checks import check_memory
 from prunus_runtime.graph import Graph
 from prunus_runtime.native.interface import Kernel, Place
+from prunus_runtime.operation import Operation
 from prunus_runtime.ops import kind_of
 from prunus_runtime.plan.builder import Builder, Step, check_arena
 from prunus_runtime.plan.layout import ArenaLayout
@@ -24,7 +26,9 @@ def make_program(
     """The program for chunks of `lanes` images: 1, 2, 4, ... up to the size of a vector. `memory`
     limits the bytes of its constants, and those of its arena."""
     steps = _fuse(graph)
-    builder = Builder(isa, lanes, threads, *_lay_out(graph, steps, isa, lanes, memory), memory)
+    packed = _packed(graph, steps, isa)
+    places, arena = _lay_out(graph, steps, isa, lanes, memory, packed)
+    builder = Builder(isa, lanes, threads, places, arena, memory, packed)
     tokens, outputs = graph.tokens is not None, len(graph.output_shape) == 2
     builder.emit(Kernel.LOAD_INPUT, out=builder.places[graph.input], option=tokens)
     for step in steps:
@@ -35,7 +39,8 @@ def make_program(
 
 def arena_size(graph: Graph, isa: str, lanes: int, memory: float = math.inf) -> int:
     """Floats of the activations of a chunk of `lanes` images."""
-    return _lay_out(graph, _fuse(graph), isa, lanes, memory)[1]
+    steps = _fuse(graph)
+    return _lay_out(graph, steps, isa, lanes, memory, _packed(graph, steps, isa))[1]
 
 
 def _fuse(graph: Graph) -> list[Step]:
@@ -68,11 +73,29 @@ def _fuse(graph: Graph) -> list[Step]:
     return used[::-1]
 
 
+def _packed(graph: Graph, steps: list[Step], isa: str) -> dict[str, Operation]:
+    """The values that are packed for the layers that read them, where the processor gains by that,
+    and how these were quantized."""
+    made = [step.operation for step in steps if step.operation.kind == "quantize"]
+    found = {o.output: o for o in made if o.output != graph.output} if native.packs(isa) else {}
+    for step in steps:
+        for name in found.keys() & set(step.reads):
+            kind, shape = kind_of(step.operation), graph.shapes[step.output]
+            if step.residual == name or not kind.takes_packed(step.operation, found[name], shape):
+                del found[name]
+    return found
+
+
 def _lay_out(
-    graph: Graph, steps: list[Step], isa: str, lanes: int, memory: float
+    graph: Graph,
+    steps: list[Step],
+    isa: str,
+    lanes: int,
+    memory: float,
+    packed: Mapping[str, Operation],
 ) -> tuple[dict[str, Place], int]:
     """Every value's place, and the size of the arena."""
-    layout = ArenaLayout(lanes, native.lanes(isa))
+    layout = ArenaLayout(lanes, native.lanes(isa), packed=packed)
     layout.add(graph.input, graph.input_shape)
     lifetimes = {graph.input: (0, 0)}
     for time, step in enumerate(steps, 1):

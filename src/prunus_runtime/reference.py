@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,20 +15,30 @@ CHUNK, ELEMENTS = 8, 2**24
 """Images at a time, and elements of their largest value, so that these do not fill the memory."""
 
 
-def run(graph: Graph, x: Array) -> Array:
-    """The output of a valid `graph` for a batch `x` of shape (n, *input_shape)."""
+See = Callable[[str, Array], None]
+
+
+def unseen(_name: str, _value: Array) -> None:
+    """For `run`: nobody looks."""
+
+
+def run(graph: Graph, x: Array, see: See = unseen) -> Array:
+    """The output of a valid `graph` for a batch `x` of shape (n, *input_shape). `see` is called
+    with the name of each value and what it is, for some images at a time."""
     largest = max(map(math.prod, graph.shapes.values()))
     size = max(1, min(CHUNK, ELEMENTS // largest))
-    chunks = [_run(graph, x[start : start + size]) for start in range(0, max(len(x), 1), size)]
+    chunks = [_run(graph, x[start : start + size], see) for start in range(0, max(len(x), 1), size)]
     return np.concatenate(chunks)
 
 
-def _run(graph: Graph, x: Array) -> Array:
+def _run(graph: Graph, x: Array, see: See) -> Array:
     last_use = {name: i for i, op in enumerate(graph.operations) for name in op.inputs}
     values = {graph.input: x}
+    see(graph.input, x)
     for i, operation in enumerate(graph.operations):
         inputs = [values[name] for name in operation.inputs]
         values[operation.output] = kind_of(operation).run(operation, inputs)
+        see(operation.output, values[operation.output])
         for name in set(operation.inputs):
             if last_use[name] == i and name != graph.output:
                 del values[name]

@@ -123,13 +123,19 @@ def _rounded(tensor: Array, store: str) -> tuple[NDArray[Any], Array]:
         if not np.isfinite(codes).all():
             raise RuntimeFileError("has values beyond 65504, the most of fp16; store it as fp32")
         return codes, none
+    codes, scales = as_int8(tensor)
+    if (127 * scales.astype(np.float64) > np.finfo(np.float32).max).any():
+        raise RuntimeFileError("has values that are too large for int8; store it as fp32")
+    return codes, scales
+
+
+def as_int8(tensor: Array) -> tuple[NDArray[np.int8], Array]:
+    """Integers from -127 to 127, and for each filter the scale that they count."""
     rows = tensor.reshape(len(tensor), -1).astype(np.float64)
     scales = (np.abs(rows).max(axis=1) / 127).astype("<f4")
     divisors = np.where(scales > 0, scales, np.inf)[:, None]
     codes = np.clip(np.rint(rows / divisors), -127, 127).astype(np.int8)
-    if (127 * scales.astype(np.float64) > np.finfo(np.float32).max).any():
-        raise RuntimeFileError("has values that are too large for int8; store it as fp32")
-    return codes, scales
+    return codes.reshape(tensor.shape), scales
 
 
 def _gaps(places: NDArray[np.intp]) -> NDArray[np.uint8]:

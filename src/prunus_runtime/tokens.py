@@ -15,7 +15,7 @@ from prunus_runtime.operation import Array, Operation, Shape
 
 ANY_LENGTH = {
     *("embedding", "add_plane", "norm", "linear", "attention", "activation", "affine", "softmax"),
-    *("add", "multiply", "concatenate", "mean", "slice", "transpose", "flatten"),
+    *("add", "multiply", "concatenate", "mean", "slice", "transpose", "flatten", "quantize"),
 }
 """Kinds that do with the first positions of a sequence what they do with a shorter one."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ def test_from_a_search_to_a_file(cli) -> None:
     for text in (
         "multiply-adds",
         "Largest difference",
-        "deployed, int8",
+        "stored in int8",
         "validation accuracy",
         "test",
     ):
@@ -35,10 +36,22 @@ def test_from_a_search_to_a_file(cli) -> None:
     network = prunus_runtime.load("model.prunus")
     assert network(np.zeros((2, 1, 8, 8), np.float32)).shape == (2, 10)
 
+    status, output, errors = cli("deploy", run, "--compute", "int8", "--threads", "1", "--json")
+    assert status == 0, errors
+    answer = json.loads(output)
+    assert answer["int8_layers"] and "deployed, in float32" in answer["milliseconds"]
+    networks = ["plain", "deployed", "computes in int8", "stored in int8"]
+    assert list(answer["metrics"]) == networks
+    kinds = [o.kind for o in prunus_runtime.load("model.prunus").graph.operations]
+    assert "quantize" in kinds
+
 
 def test_what_is_no_run_and_what_does_not_go_together(cli, tmp_path: Path) -> None:
     assert "has no results.json" in cli("deploy", tmp_path)[2]
     assert "--store fp16 is for --format prunus" in cli(
         "deploy", tmp_path, "--format", "onnx", "--store", "fp16"
+    )[2]  # fmt: skip
+    assert "--compute int8 is for --format prunus" in cli(
+        "deploy", tmp_path, "--format", "module", "--compute", "int8"
     )[2]  # fmt: skip
     assert "at least one sample" in cli("deploy", tmp_path, "--batch", "0")[2]

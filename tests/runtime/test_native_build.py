@@ -20,12 +20,13 @@ sys.path[:0] = {path!r}
 import numpy as np
 from hypothesis import given, settings
 from support.graphs import batch, graphs
+from support.integers import integer_networks
 from support.native_paths import everything_split
 from support.transformers import transformers
 from prunus_runtime import native
 from prunus_runtime import Deployed
 
-@given(graph=graphs() | transformers())
+@given(graph=graphs() | transformers() | integer_networks())
 @settings(max_examples=40, deadline=None, database=None, derandomize=True)
 def test(graph):
     for isa in native.ISAS:

@@ -15,6 +15,7 @@ BATCHES = (1, 2, 4, 7, 15, 16, 17, 128)
 SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
 SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
 BUNDLED = dict.fromkeys(["tiled.FULL", "tiled.FULL_ACROSS"], dict.fromkeys(native.ISAS, -1))
+BUNDLED |= dict.fromkeys(["tiled.FULL_PACKED", "tiled.FULL_PACKED_ACROSS"], -1)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _SUFFIXES = {"prunus": ".prunus", "onnx": ".onnx", "module": ".pt2"}
 _BATCH = 256
 """For measuring how good a network is."""
+_CALIBRATION = 128
+"""Inputs that show the ranges of activations."""
 
 
 def deploy(
@@ -32,7 +35,8 @@ def deploy(
     *,
     task: Annotated[str | None, Parameter(group=WHAT)] = None,
     format: Annotated[Literal["prunus", "onnx", "module"] | None, Parameter(group=WHAT)] = None,
-    store: Annotated[Literal["fp32", "fp16", "int8"], Parameter(group=WHAT)] = "fp32",
+    store: Annotated[Literal["fp32", "fp16", "int8"] | None, Parameter(group=WHAT)] = None,
+    compute: Annotated[Literal["fp32", "int8"], Parameter(group=WHAT)] = "fp32",
     batch: Annotated[int, Parameter(group=MACHINE)] = 16,
     threads: Annotated[int | None, Parameter(group=MACHINE)] = None,
     out: Annotated[Path | None, Parameter(group=FILES)] = None,
@@ -59,7 +63,12 @@ def deploy(
         Runtime. module: the compacted network as a program for torch.export.load. (Default: prunus,
         or module for a network that the runtime cannot run.)
     store
-        How to store the kept weights in a prunus file; what that does to the metrics is measured.
+        How to store the kept weights in a prunus file (default: fp32, or int8 if layers compute in
+        int8); what that does to the metrics is measured.
+    compute
+        int8: layers that gain speed by it multiply integers of eight bits, weights and activations,
+        for a prunus file; what that does to the metrics is measured. Ranges of activations are
+        found with training data.
     batch
         Samples in a batch, for the measured speed.
     threads
@@ -74,8 +83,10 @@ def deploy(
     from prunus.deployment import deploy as make
     from prunus.tables import text_table
 
-    if store != "fp32" and format not in (None, "prunus"):
-        raise SettingError(f"--store {store} is for --format prunus; {format} files hold fp32")
+    for option, value in (("store", store or "fp32"), ("compute", compute)):
+        if value != "fp32" and format not in (None, "prunus"):
+            raise SettingError(f"--{option} {value} is for --format prunus; {format} is in fp32")
+    store = store or compute
     if batch < 1:
         raise SettingError(f"--batch {batch}: a batch has at least one sample")
     check_threads(threads)
@@ -93,12 +104,18 @@ def deploy(
         if format is None:
             format = "module" if deployed.graph is None else "prunus"
         path = out or Path("model").with_suffix(_SUFFIXES[format])
+        networks = {"plain": deployed.plain, "deployed": deployed}
+        if compute == "int8":
+            deployed = deployed.int8(calibration_of(trained.task))
         _write(deployed, path, format, store)
         report = deployed.report()
         print(report)
-        networks = {"plain": deployed.plain, "deployed": deployed}
+        if report.int8_layers:
+            networks["computes in int8"] = deployed
+        elif compute == "int8":
+            print("\nNo layer is dense enough to gain by int8: all compute in fp32.")
         if store != "fp32":
-            networks[f"deployed, {store}"] = deployed.stored(store)
+            networks[f"stored in {store}"] = deployed.stored(store)
         values = {name: _measure(trained.task, network) for name, network in networks.items()}
         columns = list(values["plain"])
         rows = [
@@ -193,6 +210,16 @@ def example_of(task: Task, batch: int) -> Tensor:
     loader = task.data.evaluation("test", LoaderOptions(batch, device=torch.device("cpu")))
     inputs: Tensor = next(iter(loader.epoch(0)))[0]
     return inputs[torch.arange(batch) % len(inputs)]  # again from the start where there are fewer
+
+
+def calibration_of(task: Task) -> Tensor:
+    """Some inputs that the network was trained on."""
+    import torch
+
+    from prunus.tasks.data import LoaderOptions
+
+    loader = task.data.training(LoaderOptions(1, device=torch.device("cpu")), seed=0)
+    return torch.cat([batch[0] for batch in islice(loader.epoch(0), _CALIBRATION)])
 
 
 def _measure(task: Task, network: Any) -> dict[str, tuple[MetricInfo, float]]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import prunus_runtime
 from prunus.deployment.capture import as_input, capture, plain_copy
 from prunus.deployment.compact import compact
+from prunus.deployment.int8 import in_int8
 from prunus.deployment.module import to_module
 from prunus.deployment.report import Report, make_report
 from prunus.errors import DeployError
@@ -116,8 +117,10 @@ class Deployed:
     `plain` is the network that was deployed, as a plain PyTorch module with its zeros stored.
     `module` is the compacted network as a module (`plain` where the model could not be captured),
     `graph` the same as data, `backend` what runs it, and `fallback` the reason if that is PyTorch
-    instead of the runtime.
+    instead of the runtime. Of a network in int8, `exact` is the same one in float32.
     """
+
+    exact: Deployed | None = None
 
     def __init__(
         self,
@@ -179,7 +182,23 @@ class Deployed:
             raise DeployError(f"there is no graph to store: {self.fallback}")
         content = file.encode(self.graph, store)
         again = file.decode(content, limits=None)
-        return Deployed(self.plain, self.example_input, again, threads=self.threads)
+        network = Deployed(self.plain, self.example_input, again, threads=self.threads)
+        network.exact = self.exact
+        return network
+
+    def int8(self, inputs: Any) -> Deployed:
+        """The network with those layers in int8, weights and activations, that gain speed by it.
+
+        Ranges of activations are found with `inputs`: some hundred that the network was trained on,
+        not those it is evaluated with. What it does to the accuracy must be measured.
+        """
+        if self.graph is None:
+            raise DeployError(f"there is no graph to compute in int8: {self.fallback}")
+        array = inputs.numpy() if isinstance(inputs, Tensor) else np.asarray(inputs)
+        graph = in_int8(self.graph, array.astype(np.float32))
+        network = Deployed(self.plain, self.example_input, graph, threads=self.threads)
+        network.exact = self
+        return network
 
     def report(self, *, speed: bool = True) -> Report:
         """What happened to the network; with `speed`, also measured times (some seconds)."""

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import nn
 
 from prunus.deployment.capture import inputs_like
+from prunus.deployment.int8 import int8_layers
 from prunus.deployment.onnx import encode_onnx, session
 from prunus.deployment.timing import medians
 from prunus.tables import percent, text_table
@@ -35,11 +36,12 @@ class Report:
     safetensors, `file_bytes` that of the deployed file for each way to store weights.
     `max_difference` is the largest from the plain network, over the example and random inputs; its
     largest output there is `output_scale`. `milliseconds` are medians for one batch, measured in
-    turns.
+    turns. `int8_layers` are those that compute in int8.
     """
 
     backend: str
     fallback: str
+    int8_layers: list[str]
     before: Measures | None
     after: Measures | None
     plain_bytes: int
@@ -57,6 +59,9 @@ class Report:
         parts = [f"Runs with {self.backend}."]
         if self.fallback:
             parts.append(f"Not with the sparse runtime: {self.fallback}")
+        if self.int8_layers and self.after:
+            layers = len(self.after.layers)
+            parts.append(f"{len(self.int8_layers)} of {layers} layers compute in int8.")
         if self.before and self.after:
             parts += [_sizes(self.before, self.after), _layers(self.before, self.after)]
         files = [["plain safetensors", f"{self.plain_bytes:,}", ""]]
@@ -92,6 +97,7 @@ def make_report(deployed: Deployed, *, speed: bool) -> Report:
     return Report(
         deployed.backend,
         deployed.fallback,
+        int8_layers(deployed.graph) if deployed.graph else [],
         before,
         after,
         len(save({k: t.contiguous().clone() for k, t in deployed.plain.state_dict().items()})),
@@ -123,6 +129,9 @@ def _speed(deployed: Deployed) -> dict[str, float]:
         "deployed": lambda: deployed(array),
         "torch eager, plain": lambda: _eager(deployed.plain, x),
     }
+    if deployed.exact is not None:
+        exact = deployed.exact
+        ways["deployed, in float32"] = lambda: exact(array)
     if deployed.module is not deployed.plain:
         ways["torch eager, compacted"] = lambda: _eager(deployed.module, x)
     if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):

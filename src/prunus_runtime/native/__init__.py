@@ -111,6 +111,11 @@ def most_vectors(isa: str) -> int:
     return int(_library().prunus_most(ISAS.index(isa)))
 
 
+def packs(isa: str) -> bool:
+    """Whether an instruction set multiplies packed inputs: four channels of eight bits at once."""
+    return isa == "avx512" and bool(_library().prunus_vnni())
+
+
 def instruction_set(isa: str | None = None) -> str:
     """`isa`, or `$PRUNUS_ISA`, or the best one that this machine supports."""
     isa = isa or os.environ.get("PRUNUS_ISA") or None
@@ -159,6 +164,7 @@ def _load(path: Path) -> ctypes.CDLL:
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     library.prunus_run.argtypes = [pointer, pointer, pointer, *[integer] * 5]
     library.prunus_lanes.restype = library.prunus_most.restype = integer
+    library.prunus_vnni.restype = integer
     library.prunus_lanes.argtypes = library.prunus_most.argtypes = [integer]
     return library
 

@@ -118,6 +118,7 @@ class Kernel(IntEnum):
     EMBEDDING = auto()
     TRANSPOSE = auto()
     MEAN = auto()
+    QUANTIZE = auto()
 
 
 class Activation(IntEnum):
@@ -154,6 +155,8 @@ class ConvParameters(NamedTuple):
     has_planes: int = 0
     plane: int = 0  # floats in a plane
     plane_row: int = 0  # distance of its rows
+    scales: int = -1  # of packed inputs: where in floats what a product counts in each filter is,
+    corrections: int = -1  # and where in ints what its sum begins with
 
 
 class CopyParameters(NamedTuple):
@@ -218,9 +221,10 @@ class Instruction(NamedTuple):
 
     `option` is the function of ACTIVATION, for ADD and MULTIPLY whether b has one value for each
     channel, for SOFTMAX whether to take its logarithm, for NORM whether to subtract the mean, for
-    LOAD_INPUT and STORE_OUTPUT whether channels are the positions of a sequence. CLAMP uses `low`
-    and `high`. `number` is the slope of LEAKY_RELU and ELU, what NORM adds to the variance, and the
-    factor of ATTENTION's scores.
+    LOAD_INPUT and STORE_OUTPUT whether channels are the positions of a sequence, for QUANTIZE
+    whether each channel of the output is four of the input, packed into bytes. `number` is the
+    slope of LEAKY_RELU and ELU, what NORM adds to the variance, the factor of ATTENTION's scores,
+    and the step of QUANTIZE. CLAMP uses `low` and `high`, QUANTIZE too: in steps.
     """
 
     kernel: int

@@ -12,182 +12,7 @@ namespace {
 
 #include "vectors.h"
 
-// ---------------------------------------------------------------------------------------------
-// Convolution
-
-// Filters that share a list, if they do: so many that their sums at BUNDLED vectors fill the registers.
-constexpr int BUNDLE = MOST / BUNDLED;
-
-// Calls `add(item, sums)` for each of [item, end). A sum is ready for its next product after some cycles
-// only; where they are few, several stand for each, so that there is always one that is ready.
-template <int SUMS, class Item, class Add>
-__attribute__((always_inline)) inline void walk(Item item, Item end, Vector* sums, const Add& add) {
-  constexpr int WAYS = SUMS >= 6 ? 1 : SUMS >= 3 ? 2 : 4;
-  if (WAYS > 1 && end - item >= WAYS) {
-    Vector more[WAYS][SUMS];
-#pragma GCC unroll 32
-    for (int k = 0; k < WAYS * SUMS; ++k) more[k / SUMS][k % SUMS] = Vector{};
-    for (; end - item >= WAYS; item += WAYS)
-#pragma GCC unroll 4
-      for (int w = 0; w < WAYS; ++w) add(item + w, more[w]);
-#pragma GCC unroll 32
-    for (int k = 0; k < WAYS * SUMS; ++k) sums[k % SUMS] += more[k / SUMS][k % SUMS];
-  }
-  for (; item != end; ++item) add(item, sums);
-}
-
-// Adds the products of a bundle's list, [begin, end) of `offsets` and `weights`, to the sums of its filters
-// at ROWS x COLUMNS vectors of positions. In a function of its own, where the compiler has all registers
-// for it: what that costs is little beside the long lists of bundles.
-template <int FILTERS, int ROWS, int COLUMNS, int STEP>
-__attribute__((noinline)) void walk_bundle(const int32_t* offsets, const float* weights, int64_t begin, int64_t end,
-                                           const ConvParameters& p, const float* in, Vector* sums) {
-  constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE;
-  const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
-  Vector own[SUMS];
-#pragma GCC unroll 32
-  for (int k = 0; k < SUMS; ++k) own[k] = sums[k];
-  walk<SUMS>(begin, end, own, [&](int64_t i, Vector* into) __attribute__((always_inline)) {
-    const float* values = weights + i * FILTERS;
-    const float* from = in + offsets[i];
-#pragma GCC unroll 4
-    for (int r = 0; r < ROWS; ++r, from += row) {
-      asm("" : "+r"(from));  // one address for each row: the compiler would compute one for each vector
-#pragma GCC unroll 32
-      for (int k = 0; k < FILTERS * COLUMNS; ++k) {
-        const int g = k / COLUMNS, c = k % COLUMNS;
-        into[g * SIZE + r * COLUMNS + c] += splat(values[g]) * load(from + c * column);
-      }
-    }
-  });
-#pragma GCC unroll 32
-  for (int k = 0; k < SUMS; ++k) sums[k] = own[k];
-}
-
-// Output of lists [first, last) at ROWS x COLUMNS vectors of positions. The sums stay in registers while
-// a list is walked. One filter's list has its kept weights. That of a bundle (FILTERS > 1) has all inputs
-// that any of them reads, and there a weight of each: zeros cost time, but what was loaded serves them all.
-template <int FILTERS, int ROWS, int COLUMNS, int STEP>
-void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
-  constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE;
-  const ConvParameters& p = op.parameters.conv;
-  const Program& program = *chunk.program;
-  const int32_t* starts = program.ints + op.ints;
-  const float* bias = program.floats + op.floats;
-  const float* planes = p.has_planes ? bias + op.out.channels + tile.plane : nullptr;
-  const int32_t* mask = p.mask >= 0 ? program.ints + p.mask + tile.output : nullptr;
-  const float* in = chunk.arena + op.a.offset + tile.input;
-  const bool residual = op.b.offset >= 0, bounded_below = op.low > -INFINITY, bounded_above = op.high < INFINITY;
-  const Vector low = splat((float)op.low), high = splat((float)op.high);
-  const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
-  const Entry* entries = program.entries + op.entries;
-
-  for (int64_t number = first; number < last; ++number) {
-    Vector sums[SUMS];
-#pragma GCC unroll 32
-    for (int k = 0; k < SUMS; ++k) {
-      const int64_t f = number * FILTERS + k / SIZE;
-      sums[k] = splat(FILTERS == 1 || f < op.out.channels ? bias[f] : 0);
-    }
-    if constexpr (FILTERS == 1) {
-      walk<SIZE>(entries + starts[number], entries + starts[number + 1], sums,
-                 [&](const Entry* entry, Vector* into) __attribute__((always_inline)) {
-                   const Vector value = splat(entry->value);
-                   const float* from = in + entry->offset;
-#pragma GCC unroll 32
-                   for (int k = 0; k < SIZE; ++k)
-                     into[k] += value * load(from + k / COLUMNS * row + k % COLUMNS * column);
-                 });
-    } else {
-      walk_bundle<FILTERS, ROWS, COLUMNS, STEP>(program.ints + p.offsets, program.floats + p.weights,
-                                                starts[number], starts[number + 1], p, in, sums);
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < FILTERS; ++g) {
-      const int64_t f = number * FILTERS + g;
-      if (FILTERS > 1 && f == op.out.channels) break;
-      Vector* sum = sums + g * SIZE;
-      if (planes) {
-        const float* plane = planes + f * p.plane;
-#pragma GCC unroll 32
-        for (int i = 0; i < SIZE; ++i) {
-          const int r = i / COLUMNS, c = i % COLUMNS;
-          sum[i] += program.lanes < LANES ? load(plane + c * LANES) : splat(plane[r * p.plane_row + c]);
-        }
-      }
-      if (residual) {
-        const float* b = plane_of(op.b, chunk, f) + tile.residual;
-#pragma GCC unroll 32
-        for (int i = 0; i < SIZE; ++i) sum[i] += load(b + i / COLUMNS * op.b.pitch + i % COLUMNS * LANES);
-      }
-      if (bounded_below)
-#pragma GCC unroll 32
-        for (int i = 0; i < SIZE; ++i) sum[i] = at_least(sum[i], low);
-      if (bounded_above)
-#pragma GCC unroll 32
-        for (int i = 0; i < SIZE; ++i) sum[i] = at_most(sum[i], high);
-      if (mask)
-#pragma GCC unroll 32
-        for (int i = 0; i < SIZE; ++i) sum[i] = (Vector)((Bits)sum[i] & *(const LooseBits*)(mask + i * LANES));
-      float* out = plane_of(op.out, chunk, f) + tile.output;
-#pragma GCC unroll 32
-      for (int i = 0; i < SIZE; ++i) store(out + i / COLUMNS * op.out.pitch + i % COLUMNS * LANES, sum[i]);
-    }
-  }
-}
-
-typedef void (*Convolve)(const Instruction&, const Chunk&, const Tile&, int64_t, int64_t);
-
-// The convolution for a tile of 1, 2 or 4 rows whose vectors are at most MOST / FILTERS.
-template <int FILTERS, int STEP, int ROWS, int COLUMNS>
-struct Choice {
-  static Convolve of(int64_t columns) {
-    return columns == COLUMNS ? convolve<FILTERS, ROWS, COLUMNS, STEP>
-                              : Choice<FILTERS, STEP, ROWS, COLUMNS - 1>::of(columns);
-  }
-};
-template <int FILTERS, int STEP, int ROWS>
-struct Choice<FILTERS, STEP, ROWS, 0> {
-  static Convolve of(int64_t) { return nullptr; }
-};
-
-template <int FILTERS, int STEP>
-Convolve choose(const Tile& tile) {
-  constexpr int VECTORS = MOST / FILTERS;
-  switch (tile.rows) {
-    case 1: return Choice<FILTERS, STEP, 1, VECTORS>::of(tile.columns);
-    case 2: return Choice<FILTERS, STEP, 2, VECTORS / 2>::of(tile.columns);
-    default: return Choice<FILTERS, STEP, 4, VECTORS / 4>::of(tile.columns);
-  }
-}
-
-template <int FILTERS>
-Convolve choose(const ConvParameters& p, const Tile& tile) {
-  return p.column == LANES       ? choose<FILTERS, 1>(tile)
-         : p.column == 2 * LANES ? choose<FILTERS, 2>(tile)
-                                 : choose<FILTERS, 0>(tile);
-}
-
-void conv(const Instruction& op, const Chunk& chunk, int64_t item) {
-  const ConvParameters& p = op.parameters.conv;
-  const int64_t channels = op.out.channels, lists = (channels + p.bundle - 1) / p.bundle;
-  const int32_t* blocks = chunk.program->ints + op.ints + lists + 1;
-  const Tile* tiles = (const Tile*)(blocks + p.blocks + 1);
-  const Tile& tile = tiles[item % p.tiles];
-  const int64_t first = blocks[item / p.tiles], last = blocks[item / p.tiles + 1];
-  const int64_t begin = first * p.bundle, end = last < lists ? last * p.bundle : channels;
-  if (tile.output >= chunk.length * chunk.program->lanes && op.out.height == 1) return;
-  if (chunk.program->lanes < LANES) {
-    // The last vector of a plane writes zeros behind its rows by itself.
-    const int64_t body = (op.out.height * op.out.pitch + LANES - 1) / LANES * LANES;
-    if (tile.output == 0)
-      for (int64_t f = begin; f < end; ++f) clear_ends(op.out, chunk, f, body);
-  } else if (tile.output % op.out.pitch == 0) {
-    const int64_t y = tile.output / op.out.pitch;
-    for (int64_t f = begin; f < end; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);
-  }
-  (p.bundle == 1 ? choose<1>(p, tile) : choose<BUNDLE>(p, tile))(op, chunk, tile, first, last);
-}
+#include "convolution.h"
 
 // ---------------------------------------------------------------------------------------------
 // Fully connected layers of one image
@@ -442,6 +267,52 @@ void add_plane(const Instruction& op, const Chunk& chunk, int64_t item) {
   with_lanes<LANES>(chunk.program->lanes, [&](auto n) {
     each(op, chunk, item, [=](float v, int64_t y, int64_t i) { return v + plane[y * width + i / n.value]; });
   });
+}
+
+// The nearest multiples of a step, as integers from `low` to `high` behind the point of the magic number. What
+// is not a number becomes `low`.
+inline Vector steps(Vector v, Vector by_step, Vector low, Vector high) {
+  const Vector x = v * by_step, least = x > low ? x : low;
+  return (least < high ? least : high) + splat(MAGIC);
+}
+
+// Packs of four channels have them side by side in bytes that count steps from `low` on.
+void quantize(const Instruction& op, const Chunk& chunk, int64_t item) {
+  const Place &a = op.a, &v = op.out;
+  const auto [c, begin, end] = band_of(op, v, item);
+  const Vector by_step = splat((float)(1 / op.number)), step = splat((float)op.number);
+  const Vector low = splat((float)op.low), high = splat((float)op.high);
+  // Rows of both are equally far apart; between them is zero, which stays zero.
+  const bool whole = used_width(v, chunk) == v.width;
+  const int64_t count = whole ? (end - begin) * v.pitch : used_width(v, chunk) * chunk.program->lanes;
+  float* out = plane_of(v, chunk, c) + begin * v.pitch;
+  if (!op.option) {
+    const float* in = plane_of(a, chunk, c) + begin * a.pitch;
+    for (int64_t i = 0; i < count; i += LANES)
+      store_upto(out + i, (steps(load(in + i), by_step, low, high) - splat(MAGIC)) * step, count - i);
+    clear_margins(v, chunk, c, begin, end);
+    return;
+  }
+  const Bits base = (Bits)(low + splat(MAGIC));
+  const auto byte = [&](int64_t k, int64_t i) {
+    const float* in = plane_of(a, chunk, 4 * c + k) + begin * a.pitch;
+    return ((Bits)steps(load(in + i), by_step, low, high) - base) << (int)(8 * k);
+  };
+  const int64_t channels = a.channels - 4 * c;
+  for (int64_t i = 0; i < count; i += LANES) {
+    Bits four = byte(0, i);
+    if (channels > 1) four |= byte(1, i);
+    if (channels > 2) four |= byte(2, i);
+    if (channels > 3) four |= byte(3, i);
+    store_upto(out + i, (Vector)four, count - i);
+  }
+  if (begin > 0) return;
+  const int32_t zero = -(int32_t)op.low * 0x01010101;
+  const auto fill = [&](float* p, int64_t floats) {
+    for (int64_t i = 0; i < floats; ++i) memcpy(p + i, &zero, sizeof zero);
+  };
+  if (c == 0) fill(out - v.lead, v.lead);
+  fill(out + v.height * v.pitch, v.tail);
 }
 
 inline Vector clamp(Vector v, float low, float high) { return at_most(at_least(v, splat(low)), splat(high)); }

@@ -268,6 +268,15 @@ API int64_t prunus_lanes(int64_t index) { return isa(index).usable ? isa(index).
 // Vectors of sums that its registers hold: the largest tile.
 API int64_t prunus_most(int64_t index) { return isa(index).most; }
 
+// Whether the processor multiplies bytes as convolution.h does, besides avx512.
+API int64_t prunus_vnni() {
+#ifdef PRUNUS_X86
+  return __builtin_cpu_supports("avx512vnni");
+#else
+  return 0;
+#endif
+}
+
 // The declaration that this library was compiled from: __init__.py refuses another one than its own.
 API const char* prunus_abi() { return PRUNUS_ABI; }
 

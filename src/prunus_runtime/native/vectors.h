@@ -135,9 +135,12 @@ inline Vector repeat(const float* p) {
   else return repeated<N>(*(const typename Some<N>::Type*)p);
 }
 
+// A sum with it is rounded to an integer, in its last bits.
+constexpr float MAGIC = 12582912.0f;
+
 // e to the power of v, within 2e-7 of its value; zero where that is too small for a float.
 inline Vector exponential(Vector v) {
-  const Vector magic = splat(12582912.0f);  // a sum with it is rounded to an integer, in its last bits
+  const Vector magic = splat(MAGIC);
   const Vector x = at_most(at_least(v, splat(-87.0f)), splat(88.3f));
   const Vector rounded = x * splat(1.44269504f) + magic, n = rounded - magic;
   const Vector r = (x - n * splat(0.693359375f)) + n * splat(2.12194440e-4f);

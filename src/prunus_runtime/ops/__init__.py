@@ -16,6 +16,7 @@ from prunus_runtime.operation import Operation, Shape
 from prunus_runtime.ops.elements import Activation, Add, Affine, Multiply, Softmax
 from prunus_runtime.ops.kind import Channels, Kind
 from prunus_runtime.ops.layers import Conv, Linear
+from prunus_runtime.ops.quantize import Quantize
 from prunus_runtime.ops.sequences import AddPlane, Attention, Embedding, Mean, Norm
 from prunus_runtime.ops.shaping import Concatenate, Flatten, Pad, Reshape, Slice, Transpose
 from prunus_runtime.ops.windows import AdaptiveAvgPool, AvgPool, MaxPool
@@ -26,7 +27,7 @@ KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         *(Conv(), Linear(), Affine(), MaxPool(), AvgPool(), AdaptiveAvgPool(), Activation()),
-        *(Add(), Multiply(), Concatenate(), Flatten(), Pad(), Slice(), Softmax()),
+        *(Add(), Multiply(), Concatenate(), Flatten(), Pad(), Slice(), Softmax(), Quantize()),
         *(Embedding(), AddPlane(), Norm(), Attention(), Mean(), Reshape(), Transpose()),
     )
 }

@@ -125,6 +125,10 @@ class Kind(ABC):
         """The step of the layer before it with this operation included, if that is possible."""
         return None
 
+    def takes_packed(self, _operation: Operation, _made: Operation, _output: Shape, /) -> bool:
+        """Whether it can read its input as `made` quantized it, four channels packed into one."""
+        return False
+
     def reserve(self, _layout: ArenaLayout, _step: Step, /) -> str | None:
         """Says what it needs of the places of what it reads and writes. The name of one more value
         that it needs while it works, if it does."""

@@ -21,6 +21,7 @@ from prunus_runtime.ops.windows import count_windows, padded, windows
 from prunus_runtime.plan.builder import Builder, Step
 from prunus_runtime.plan.layout import ArenaLayout
 from prunus_runtime.plan.lists import make_lists
+from prunus_runtime.plan.packed import can_be_packed, pack
 from prunus_runtime.plan.tiled import emit_across, emit_along, emit_single, fastest_lists
 
 
@@ -66,12 +67,17 @@ class Layer(Kind):
                 layout.tie(step.output, step.residual)
         return None
 
+    def takes_packed(self, operation: Operation, made: Operation, output: Shape) -> bool:
+        return math.prod(output[1:]) > 1 and can_be_packed(operation, made)
+
     @abstractmethod
     def weights(self, builder: Builder, step: Step, /) -> tuple[Place, Array, NDArray[np.int64]]:
         """The input, as the layer reads it, the weights (filters, channels, kh, kw), and where each
         input of the first output position is (all channels, kh, kw)."""
 
     def emit(self, builder: Builder, step: Step) -> None:
+        made = builder.packed.get(step.inputs[0]) if step.inputs else None
+        step, packed = (step, None) if made is None else pack(step, made)
         out, weight = builder.places[step.output], step.operation.tensors["weight"]
         if step.inputs:
             a, weight, offsets = self.weights(builder, step)
@@ -83,13 +89,13 @@ class Layer(Kind):
             lists = make_lists(weight, groups, offsets)
             emit_single(builder, step, a, lists, self.is_matrix(builder, weight, a))
             return
-        lists = fastest_lists(builder, weight, groups, offsets)
+        lists = fastest_lists(builder, weight, groups, offsets, is_packed=packed is not None)
         if builder.along:
-            emit_along(builder, step, a, lists)
+            emit_along(builder, step, a, lists, packed)
         else:
             stride = step.operation.attributes.get("stride") if step.inputs else None
             rows, columns = stride or (0, 1)
-            emit_across(builder, step, a, lists, rows * a.pitch, columns * builder.lanes)
+            emit_across(builder, step, a, lists, rows * a.pitch, columns * builder.lanes, packed)
 
     def is_matrix(self, _builder: Builder, _weight: Array, _a: Place, /) -> bool:
         """Whether one image is faster with all weights, also those that are zero."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ SHARE = 8000
 MOST_PARTS = 64
 """Bits of the word in which threads mark the parts that they begin."""
 EVERYTHING = CopyParameters()
+EMPTY: Mapping[str, Operation] = {}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Step:
 
 class Builder:
     """A program in the making. `places` says where values lie, `arena` how large all are; `memory`
-    is how many bytes the constants of the program may take."""
+    is how many bytes the constants of the program may take. `packed` are the values of which four
+    channels are packed into one, and the operations that do that."""
 
     def __init__(
         self,
@@ -69,12 +71,13 @@ class Builder:
         places: dict[str, Place],
         arena: int,
         memory: float,
+        packed: Mapping[str, Operation] = EMPTY,
     ) -> None:
         self.isa, self.lanes = isa, lanes
         self.vector, self.most = native.lanes(isa), native.most_vectors(isa)
         self.bundle = self.most // BUNDLED
         self.threads = min(threads, MOST_PARTS)
-        self.places, self.arena, self.memory = places, arena, memory
+        self.places, self.arena, self.memory, self.packed = places, arena, memory, packed
         self._instructions: list[Instruction] = []
         self._pools: dict[str, list[NDArray[Any]]] = {
             # Each begins with one unused element, so that none is ever empty.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from prunus_runtime.native.interface import Place
@@ -40,6 +41,8 @@ class ArenaLayout:
     vector: int
     shapes: dict[str, Shape] = field(default_factory=dict)
     margins: dict[str, Margins] = field(default_factory=dict)
+    packed: Collection[str] = ()
+    """Values of which four channels lie where others have one."""
     _same_pitch: dict[str, str] = field(default_factory=dict)
     _places: dict[str, str] = field(default_factory=dict)
 
@@ -54,7 +57,8 @@ class ArenaLayout:
 
     def add(self, name: str, shape: Shape) -> None:
         """A vector of features has one position, a sequence is an image of one row."""
-        self.shapes[name] = (shape[0], *[1] * (3 - len(shape)), *shape[1:])
+        channels = -(-shape[0] // 4) if name in self.packed else shape[0]
+        self.shapes[name] = (channels, *[1] * (3 - len(shape)), *shape[1:])
         self.margins[name] = Margins()
 
     def tie(self, *names: str) -> None:

@@ -21,6 +21,7 @@ from prunus_runtime.plan.lists import (
     patches_across,
     plane_mask,
 )
+from prunus_runtime.plan.packed import Packed
 
 CACHE = 32 * 1024
 """Bytes of the fastest cache that a tile's inputs may take."""
@@ -31,16 +32,20 @@ FULL = {"avx512": 0.5, "avx2": 0.7, "portable": 1.0}
 FULL_ACROSS = {"avx512": 0.65, "avx2": 0.8, "portable": 1.0}
 """The fraction of kept weights from which on a bundle's list is faster than those of its filters,
 with vectors along a plane and across images: what `benchmarks/crossover.py` measured."""
+FULL_PACKED, FULL_PACKED_ACROSS = 0.6, 0.75
+"""The same of groups of four weights in int8: what `benchmarks/int8.py` measured."""
 TILE = 6
 """Vectors of a plane that are worth going over all weights once more, in another thread."""
 
 
 def fastest_lists(
-    builder: Builder, weight: Array, groups: int, offsets: NDArray[np.int64]
+    builder: Builder, weight: Array, groups: int, offsets: NDArray[np.int64], *, is_packed: bool
 ) -> Lists:
     """Lists of bundles, unless these hold too many zeros. Filters of a bundle are of one group."""
     possible = groups == 1 or len(weight) // groups % builder.bundle == 0
     full = (FULL if builder.along else FULL_ACROSS)[builder.isa]
+    if is_packed:
+        full = FULL_PACKED if builder.along else FULL_PACKED_ACROSS
     bundled = possible and fullness(weight, builder.bundle) > full
     return make_lists(weight, groups, offsets, builder.bundle if bundled else 1)
 
@@ -59,6 +64,7 @@ class _Tiled:
     parts: int
     bands: int
     parameters: ConvParameters
+    packed: Packed | None
     behind: int = 0
 
     def emit(self, builder: Builder, lists: Lists) -> None:
@@ -73,6 +79,11 @@ class _Tiled:
             parameters = parameters._replace(
                 offsets=builder.add("ints", lists.offsets),
                 weights=builder.add("floats", lists.values.reshape(-1)),
+            )
+        if self.packed is not None:
+            parameters = parameters._replace(
+                scales=builder.add("floats", self.packed.scales),
+                corrections=builder.add("ints", self.packed.corrections(lists)),
             )
         builder.emit(
             Kernel.CONV,
@@ -90,7 +101,13 @@ class _Tiled:
 
 
 def emit_across(
-    builder: Builder, step: Step, a: Place, lists: Lists, row: int, column: int
+    builder: Builder,
+    step: Step,
+    a: Place,
+    lists: Lists,
+    row: int,
+    column: int,
+    packed: Packed | None = None,
 ) -> None:
     """Each vector is one position of all images."""
     b, out = _residual_of(builder, step), builder.places[step.output]
@@ -114,13 +131,16 @@ def emit_across(
     parameters = ConvParameters(
         row=row, column=column, plane=out.height * out.width, plane_row=out.width
     )
-    whole = _Tiled(a, b, out, tiles, floats, (step.low, step.high), parts, bands, parameters)
+    bounds = (step.low, step.high)
+    whole = _Tiled(a, b, out, tiles, floats, bounds, parts, bands, parameters, packed)
     seen = max(_seen(step, patch.rows, patch.columns) for patch in patches)
     passes = _passes(step, lists, seen * builder.lanes, WORTH_ACROSS)
     _emit_in_passes(builder, whole, lists, passes)
 
 
-def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
+def emit_along(
+    builder: Builder, step: Step, a: Place, lists: Lists, packed: Packed | None = None
+) -> None:
     """Vectors follow each other through the plane, as if it were one long row; what they compute
     between its rows is masked."""
     b, out = _residual_of(builder, step), builder.places[step.output]
@@ -139,7 +159,7 @@ def emit_along(builder: Builder, step: Step, a: Place, lists: Lists) -> None:
     mask_at = -1 if mask.all() else builder.add("ints", mask)
     parameters = ConvParameters(column=builder.vector, mask=mask_at, plane=length)
     bounds = (step.low, step.high)
-    whole = _Tiled(a, b, out, tiles, floats, bounds, parts, bands, parameters, behind=length)
+    whole = _Tiled(a, b, out, tiles, floats, bounds, parts, bands, parameters, packed, length)
     longest = max(tile.columns for tile in tiles) * builder.vector
     passes = _passes(step, lists, longest + lists.reach_within_plane(a), WORTH)
     _emit_in_passes(builder, whole, lists, passes)

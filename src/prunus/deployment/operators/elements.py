@@ -267,6 +267,12 @@ def _compute_activation(a: Attributes, _: Tensors, x: Any) -> Any:
     return _FUNCTIONS[a["kind"]](x, a)
 
 
+@register(COMPUTE, "quantize")
+def _compute_quantize(a: Attributes, _: Tensors, x: Any) -> Any:
+    steps = operator.mul(x, 1 / a["step"])
+    return operator.mul(torch.round(torch.clamp(steps, -a["zero"], 255 - a["zero"])), a["step"])
+
+
 @register(COMPUTE, "softmax")
 def _compute_softmax(a: Attributes, _: Tensors, x: Any) -> Any:
     return (F.log_softmax if a["log"] else F.softmax)(x, dim=1)
