@@ -44,7 +44,8 @@ class SigmoidGate(Gate):
         self._forward_l1: tuple[Tensor, tuple[int, int], list[bool] | None] | None = None
 
     def soft(self, w: Tensor) -> Tensor:
-        v, s, beta = w.view(self.layout.view), self.score, self.temperature
+        s, beta, shape = self.score, self.temperature, w.shape
+        v = w if self.layout.view == shape else w.view(self.layout.view)
         if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
             m = self.soft_mask()
             gated = self.scale * m * v
@@ -57,7 +58,8 @@ class SigmoidGate(Gate):
             self._forward_l1 = (l1, (s._version, beta._version), used)
         else:
             gated, _ = _gate(v, s, beta, self.scale, None)
-        return gated.reshape(w.shape).to(w.dtype)
+        # Views and casts are steps of the backward pass too, even if they change nothing.
+        return (gated if gated.shape == shape else gated.reshape(shape)).to(w.dtype)
 
     def l1(self) -> Tensor:
         """`||sigmoid(beta*s)||_1` over all weights of this gate, differentiable.
@@ -118,28 +120,33 @@ class _SigmoidGate(torch.autograd.Function):
         ctx: Any, w: Tensor, s: Tensor, beta: Tensor, scale: float, used: list[bool] | None
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(w, s, beta)
+        ctx.set_materialize_grads(False)
         ctx.scale, ctx.used = scale, used
         if native.takes(w, s):
             gated, total = native.forward(w, s, beta, scale, CLOSED)
-            return gated, torch.tensor(total, dtype=s.dtype)
+            return gated, torch.scalar_tensor(total, dtype=s.dtype)
         m = _soft_mask(s, beta)
         l1 = m.new_zeros(()) if used is None else m.sum() * (w.numel() // max(1, s.numel()))
         return _product(m, w, scale), l1
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor, g_l1: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None, g_l1: Tensor | None) -> tuple[Tensor | None, ...]:
         w, s, beta = ctx.saved_tensors
         if ctx.used is not None:
             ctx.used.append(True)
+        if g is None:  # of the sum alone
+            g = torch.zeros_like(w)
         if all(ctx.needs_input_grad[:2]) and native.takes(w, s):
-            both = native.backward(w, s, beta, g, g_l1, ctx.scale, CLOSED)
+            g_sum = 0.0 if g_l1 is None else g_l1.item()
+            both = native.backward(w, s, beta, g, g_sum, ctx.scale, CLOSED)
             return *both, None, None, None
         m = _soft_mask(s, beta)
         grad_s = grad_w = None
         if ctx.needs_input_grad[1]:
             # dL/ds = beta * m * (1 - m) * (c * g * w + dL/dl1), summed over what shares the gate
-            grad_m = torch.addcmul(g_l1.to(g.dtype), g, w, value=ctx.scale).sum_to_size(s.shape)
+            of_sum = g.new_zeros(()) if g_l1 is None else g_l1.to(g.dtype)
+            grad_m = torch.addcmul(of_sum, g, w, value=ctx.scale).sum_to_size(s.shape)
             sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
             grad_s = sigmoid_backward(grad_m, m, grad_input=grad_m).mul_(beta)
         if ctx.needs_input_grad[0]:
@@ -159,7 +166,7 @@ class _L1(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         s, beta = ctx.saved_tensors
-        return native.l1_backward(s, beta, g, CLOSED), None
+        return native.l1_backward(s, beta, g.item(), CLOSED), None
 
 
 def _gate(
