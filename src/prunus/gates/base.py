@@ -38,8 +38,12 @@ class Gate(nn.Module):
     (`AveragedModel`) go through its buffers in pairs with those of a copy, which may hold none."""
 
     def forward(self, w: Tensor) -> Tensor:
-        hard = self.hard or (self.hard_in_eval and not self.training)
-        return masked(self.effective(w), self.mask()) if hard else self.soft(w)
+        return masked(self.effective(w), self.mask()) if self.is_hard else self.soft(w)
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether it computes with the binary mask now."""
+        return self.hard or (self.hard_in_eval and not self.training)
 
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""
