@@ -123,6 +123,7 @@ def test_what_it_takes():
     last = w.to(memory_format=torch.channels_last)
     assert native.takes(w, nn.Parameter(w)) and native.takes(last, last.clone())
     assert not native.takes(w, last)  # not the same order
+    assert not native.takes(torch.randn(8, 4), torch.randn(1, 4))  # same strides, fewer numbers
     assert not native.takes(w[:, ::2])
     assert not native.takes(torch.zeros(1).expand(4))
     assert not native.takes(w.double()) and not native.takes(w.bfloat16())

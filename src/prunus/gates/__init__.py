@@ -32,6 +32,7 @@ from prunus.gates.scaling import ScalingGate
 from prunus.gates.sharded import fill, is_sharded, local, whole
 from prunus.gates.sigmoid import SigmoidGate
 from prunus.gates.soft_threshold import SoftThresholdGate
+from prunus.gates.together import gate_together
 from prunus.gates.top_k import TopKGate
 from prunus.gates.watching import InputWatcher, Watcher, WatchingGate, stop_watching
 
@@ -62,6 +63,7 @@ __all__ = [
     "fill",
     "freeze",
     "gate_of",
+    "gate_together",
     "gated_parameters",
     "hard",
     "input_layout",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from prunus.errors import AttachError
@@ -49,6 +49,7 @@ def attach(candidate: Candidate, gate: Gate) -> Gate:
         order = getattr(type(module), "_prunus_order", tuple(module._parameters))
         parametrize.register_parametrization(module, attribute, gate, unsafe=True)
         cast(Any, type(module))._prunus_order = order
+        _read_at_once(module, attribute)
         if isinstance(module, nn.RNNBase):
             _adapt_recurrent(module)
     for _, module, attribute in candidate.owners[1:]:
@@ -132,6 +133,21 @@ def _detach(model: nn.Module, keep_gated: bool) -> None:
         written.add(id(weight))
         if isinstance(module, nn.RNNBase):
             cast(Any, module)._init_flat_weights()  # the layer's own list of weights
+
+
+def _read_at_once(module: nn.Module, attribute: str) -> None:
+    # The property that PyTorch made goes through two modules and a search for further
+    # parametrizations, which costs small layers more than the gate itself.
+    cls: Any = type(module)
+    general: property = vars(cls)[attribute]
+
+    def read(self: nn.Module) -> Tensor:
+        pair: Any = self._modules["parametrizations"]._modules[attribute]  # type: ignore[union-attr]
+        if parametrize._cache_enabled or len(pair._modules) > 1:
+            return cast(Tensor, cast(Any, general.fget)(self))
+        return cast(Tensor, pair._modules["0"](pair._parameters["original"]))
+
+    setattr(cls, attribute, property(read, general.fset))
 
 
 def _own_class(module: nn.Module) -> None:

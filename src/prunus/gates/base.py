@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +38,12 @@ class Gate(nn.Module):
     (`AveragedModel`) go through its buffers in pairs with those of a copy, which may hold none."""
 
     def forward(self, w: Tensor) -> Tensor:
-        hard = self.hard or (self.hard_in_eval and not self.training)
-        return masked(self.effective(w), self.mask()) if hard else self.soft(w)
+        return masked(self.effective(w), self.mask()) if self.is_hard else self.soft(w)
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether it computes with the binary mask now."""
+        return self.hard or (self.hard_in_eval and not self.training)
 
     def mask(self) -> Tensor:
         """The binary mask `m` as a bool tensor of the weight's shape."""
@@ -83,8 +87,9 @@ class Gate(nn.Module):
         """What the gate multiplies by now, one value per gate; the mask itself if it is binary."""
         return self.mask().float()
 
-    def __call__(self, w: Tensor) -> Tensor:
-        return cast(Tensor, super().__call__(w))
+    if TYPE_CHECKING:
+
+        def __call__(self, w: Tensor) -> Tensor: ...
 
 
 def learned(weight: Tensor, start: float) -> nn.Parameter:

@@ -15,11 +15,24 @@ from torch import Tensor, nn
 
 _FORWARD, _BACKWARD, _L1, _L1_BACKWARD, _MOVE = range(5)  # in the order of gates.cpp
 
+_PLAIN = (Tensor, nn.Parameter)
+"""Subclasses may hold no numbers, or only some of them."""
+
 
 def takes(*tensors: Tensor) -> bool:
     """Whether passes over these tensors can be made here."""
-    first = tensors[0]
-    return all(_is_plain(t) and t.stride() == first.stride() for t in tensors) and _can_run()
+    # Written out, for speed: small networks spend more time here than in the passes.
+    shape, stride = tensors[0].shape, tensors[0].stride()
+    for tensor in tensors:
+        if (
+            type(tensor) not in _PLAIN
+            or tensor.dtype is not torch.float32
+            or not tensor.is_cpu
+            or tensor.shape != shape
+            or tensor.stride() != stride
+        ):
+            return False
+    return _is_dense(shape, stride) and _can_run()
 
 
 def forward(
@@ -27,37 +40,72 @@ def forward(
 ) -> tuple[Tensor, float]:
     """`scale * m * w`, and the sum of `m = sigmoid(beta * s)`, which is zero up to `closed`."""
     gated = torch.empty_like(w)
-    numbers = {"beta": beta.item(), "scale": scale, "closed": closed}
-    return gated, _run(_FORWARD, s, weight=w, gated=gated, **numbers)
+    total = _run(
+        _FORWARD,
+        score=s.data_ptr(),
+        count=s.numel(),
+        weight=w.data_ptr(),
+        gated=gated.data_ptr(),
+        beta=beta.item(),
+        scale=scale,
+        closed=closed,
+    )
+    return gated, total
 
 
 def backward(
-    w: Tensor, s: Tensor, beta: Tensor, g: Tensor, g_l1: Tensor, scale: float, closed: float
+    w: Tensor, s: Tensor, beta: Tensor, g: Tensor, g_l1: float, scale: float, closed: float
 ) -> tuple[Tensor, Tensor]:
     """The gradients of `w` and of `s`, from that of the gated weight and that of the sum."""
     if g.stride() != w.stride():
         g = torch.empty_like(w).copy_(g)
-    grads = {"grad_weight": torch.empty_like(w), "grad_score": torch.empty_like(s)}
-    numbers = {"beta": beta.item(), "grad_l1": g_l1.item(), "scale": scale, "closed": closed}
-    _run(_BACKWARD, s, weight=w, gradient=g, **grads, **numbers)
-    return grads["grad_weight"], grads["grad_score"]
+    grad_w, grad_s = torch.empty_like(w), torch.empty_like(s)
+    _run(
+        _BACKWARD,
+        score=s.data_ptr(),
+        count=s.numel(),
+        weight=w.data_ptr(),
+        gradient=g.data_ptr(),
+        grad_weight=grad_w.data_ptr(),
+        grad_score=grad_s.data_ptr(),
+        beta=beta.item(),
+        grad_l1=g_l1,
+        scale=scale,
+        closed=closed,
+    )
+    return grad_w, grad_s
 
 
 def l1(s: Tensor, beta: Tensor, closed: float) -> float:
     """The sum of `sigmoid(beta * s)`."""
-    return _run(_L1, s, beta=beta.item(), closed=closed)
+    return _run(_L1, score=s.data_ptr(), count=s.numel(), beta=beta.item(), closed=closed)
 
 
-def l1_backward(s: Tensor, beta: Tensor, g: Tensor, closed: float) -> Tensor:
+def l1_backward(s: Tensor, beta: Tensor, g: float, closed: float) -> Tensor:
     """The gradient of `s`, from that of the sum."""
     grad = torch.empty_like(s)
-    _run(_L1_BACKWARD, s, grad_score=grad, beta=beta.item(), grad_l1=g.item(), closed=closed)
+    _run(
+        _L1_BACKWARD,
+        score=s.data_ptr(),
+        count=s.numel(),
+        grad_score=grad.data_ptr(),
+        beta=beta.item(),
+        grad_l1=g,
+        closed=closed,
+    )
     return grad
 
 
 def move(s: Tensor, gradient: Tensor, beta: Tensor, rate: float) -> None:
     """`s <- s - rate * gradient / beta`, where that quotient is finite."""
-    _run(_MOVE, s, gradient=gradient, beta=beta.item(), scale=rate)
+    _run(
+        _MOVE,
+        score=s.data_ptr(),
+        count=s.numel(),
+        gradient=gradient.data_ptr(),
+        beta=beta.item(),
+        scale=rate,
+    )
     torch.autograd.graph.increment_version(s)
 
 
@@ -86,22 +134,15 @@ def _can_run() -> bool:
     return core is not None and (core.parallel is not None or torch.get_num_threads() == 1)
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    # Subclasses may hold no numbers, or only some of them.
-    return (
-        type(tensor) in (Tensor, nn.Parameter)
-        and tensor.dtype == torch.float32
-        and tensor.device.type == "cpu"
-        and bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
-    )
+@cache
+def _is_dense(shape: torch.Size, stride: tuple[int, ...]) -> bool:
+    """Whether such a tensor has all numbers of its memory, each once."""
+    tensor = torch.empty_strided(shape, stride, device="meta")
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 
 
-def _run(number: int, s: Tensor, **others: Tensor | float) -> float:
+def _run(number: int, **content: float) -> float:
     core = _core()
     assert core is not None
-    content = {
-        name: value.data_ptr() if isinstance(value, Tensor) else value
-        for name, value in others.items()
-    }
-    gate = core.gate(score=s.data_ptr(), count=s.numel(), **content)
-    return float(core.passes(gate, number, torch.get_num_threads(), core.parallel))
+    total: float = core.passes(core.gate(**content), number, torch.get_num_threads(), core.parallel)
+    return total

@@ -23,6 +23,7 @@ def stop_watching(module: nn.Module, kind: type[Watcher] = Watcher) -> None:
     for hooks in (module._forward_pre_hooks, module._forward_hooks):
         for key in [key for key, hook in hooks.items() if isinstance(hook, kind)]:
             del hooks[key]
+            module._forward_hooks_always_called.pop(key, None)
 
 
 class WatchingGate(FixedGate):

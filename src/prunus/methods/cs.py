@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from prunus.errors import AttachError, SearchWarning
-from prunus.gates import SigmoidGate, layout
+from prunus.gates import SigmoidGate, gate_together, layout
 from prunus.masks import Mask
 from prunus.methods.common.budget import all_equal
 from prunus.methods.common.families import Freezable, Penalised, Rewinding
@@ -135,6 +135,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
 
     def on_attach(self) -> None:
         super().on_attach()
+        gate_together(self.model)
         self._own = OwnScores()
 
     @property

@@ -51,7 +51,8 @@ def move_scores(gates: Sequence[SigmoidGate], weight: float) -> bool:
     """
     moved = False
     for gate in gates:
-        gradient, gate.score.grad = gate.score.grad, None
+        score = gate.score
+        gradient, score.grad = score.grad, None
         if gradient is not None:
             gate.move(gradient, weight * _UNIT)
             moved = True

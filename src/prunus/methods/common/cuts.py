@@ -19,7 +19,7 @@ from torch import Tensor
 from prunus.methods.common.processes import ALONE, Processes
 
 _SAMPLE = 1 << 17
-"""About so many numbers tell where the cut will fall."""
+"""So many numbers at most tell where the cut will fall."""
 
 _CHUNK = 1 << 17
 """So many numbers are looked at together: they stay in the processor's cache."""
@@ -188,7 +188,11 @@ def _survey(
 def _bracket(parts: Sequence[Ranked], budget: float, processes: Processes) -> tuple[float, float]:
     """Two keys between which the cut falls almost certainly."""
     sizes = processes.sum(np.array([part.values.numel() for part in parts]))
-    stride = int(sizes.sum()) // _SAMPLE | 1  # odd, because shapes are even
+    number = int(sizes.sum())
+    # Of n numbers, k in a sample leave about n/sqrt(k) between the two keys: so neither is large.
+    stride = (
+        int(number / min(_SAMPLE, 1 + 4 * number ** (2 / 3))) | 1
+    )  # odd, because shapes are even
     samples = [part.sample(stride) for part in parts]
     weights = np.repeat([part.weight for part in parts], [len(sample) for sample in samples])
     keys = np.concatenate(processes.gather(np.concatenate(samples)))
