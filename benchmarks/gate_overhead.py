@@ -38,7 +38,7 @@ from prunus.tasks.networks import build_network
 
 Step = Callable[[], None]
 BFLOAT16 = "resnet20, bfloat16"
-"""As most experiments here are: 16x16 images, `channels_last`, autocast, one thread, 1,000 steps."""
+"""As our experiments are: 16x16 images, `channels_last`, autocast, one thread, 1,000 steps."""
 NETWORKS = ["resnet20", BFLOAT16, "vgg16", "mlp", "transformer", "gpt2"]
 VARIANTS = ("dense", "prunus", "prunus, budget", "stored mask", "torch prune")
 THREADS = torch.get_num_threads()

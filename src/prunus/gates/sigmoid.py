@@ -127,9 +127,11 @@ def gate_weights(gates: Sequence[SigmoidGate], weights: Sequence[Tensor]) -> lis
         # A view would be a node too, even if it changes nothing.
         view = w if gate.layout.view == w.shape else w.view(gate.layout.view)
         scale = gate.scale
-        if gate.settling is not None:  # to read a number of another device would be to wait for it
-            native_ = native.takes(view, gate.score)
-            view, scale = (view, gate.settling.item()) if native_ else (view * gate.settling, 1.0)
+        if gate.settling is not None:
+            if native.takes(view, gate.score):
+                scale = gate.settling.item()
+            else:  # to read a number of another device would be to wait for it
+                view, scale = view * gate.settling, 1.0
         settings.append((scale, gate.penalised and learning))
         tensors += view, gate.score, gate.temperature
     outputs = _SigmoidGates.apply(settings, *tensors)  # type: ignore[no-untyped-call]
