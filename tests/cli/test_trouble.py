@@ -197,6 +197,17 @@ def test_a_cluster_without_certificates() -> None:
         pass
 
 
+def test_certificates_that_are_not_there() -> None:
+    dask = pytest.importorskip("dask")
+    named = ("ca-file", "client.cert", "client.key")
+    with (
+        dask.config.set({f"distributed.comm.tls.{name}": "nowhere.pem" for name in named}),
+        pytest.raises(SettingError, match=r"cannot read the certificates \(distributed.comm.tls\)"),
+        dask_executor("tls://localhost:1"),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("command", [["demo"], ["report", "runs"], ["reproduce", "figure3"]])
 def test_missing_packages_are_told_before_any_work(
     cli: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]

@@ -7,6 +7,8 @@ import pytest
 
 from prunus.lookup import source_hash
 from prunus.runs import resolve
+from prunus.sweeps import Experiment
+from prunus.sweeps.plan import make_plan
 from prunus.sweeps.work import RunFailedError, run_one
 
 OPTIONS = ["--epochs", 1, "--batch-size", 25, "--set", "data.train_images=50"]
@@ -88,6 +90,22 @@ def test_other_tasks_of_the_same_process_change_nothing():
 
     assert resolve("train", {"task": "digits/mytask:network"})[0].folder == before
     assert source_hash(["digits/mlp", "cs"]) == ""
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_sweep_knows_no_transfer_to_code_that_changed():
+    then = [{"retrain": "last", "task": "digits/mytask:network"}]
+    data = {"name": "a", "tasks": "digits/digits_convnet", "dense": False}
+    experiment = Experiment.parse({**data, "rows": [{"method": "cs", "then": then}]})
+
+    def keys() -> list[str]:
+        forget()
+        return [run.key for run in make_plan(experiment, Path("runs"))]
+
+    search, transfer = keys()
+    assert keys() == [search, transfer]
+    Path("sizes.py").write_text("WIDTH = 9\n")
+    assert keys()[0] == search and keys()[1] != transfer
 
 
 @pytest.mark.usefixtures("mine")

@@ -189,17 +189,20 @@ class _Planner:
         if not isinstance(given.get("full", False), bool):
             raise SettingError(f"row {row!r}: full={given['full']!r} is neither true nor false")
         like = {name: value for name, value in given.items() if name not in ("control", "full")}
-        epochs = _epochs(self._resolve("train", like, row))
+        there = self._resolve("train", like, row)
+        # On another task: data and code that the key of the search says nothing of.
+        found = [] if task == run.task else [there.data_fingerprint, there.code_fingerprint]
+        digest = _digest({**given, "found": found} if any(found) else given)
         for stage in _stages_of_tickets(source, what):
             retraining = AwaitsTicket(
-                id=f"{row}/{run.key}/{ticket_path(stage).stem}/{_digest(given)}",
+                id=f"{row}/{run.key}/{ticket_path(stage).stem}/{digest}",
                 command="retrain",
                 task=task,
                 method=run.method,
                 row=row,
                 parameters=run.parameters,
                 seed=run.seed,
-                epochs=epochs,
+                epochs=_epochs(there),
                 given=given,
                 needs=run.id,
                 stage=stage,

@@ -40,6 +40,12 @@ def _check_certificates(address: str) -> None:
     """Raise what is wrong with them at once: a client without any takes a minute to end."""
     from distributed.security import Security
 
-    encrypted = address.startswith("tls://")
-    if encrypted and Security().get_connection_args("client").get("ssl_context") is None:
-        raise ValueError("Dask's configuration names no certificates (distributed.comm.tls)")
+    if not address.startswith("tls://"):
+        return
+    names = "certificates (distributed.comm.tls)"
+    try:
+        found = Security().get_connection_args("client").get("ssl_context")
+    except OSError as error:  # which does not say of which file
+        raise ValueError(f"cannot read the {names} of Dask's configuration: {error}") from error
+    if found is None:
+        raise ValueError(f"Dask's configuration names no {names}")
