@@ -278,7 +278,8 @@ def differences(name: str) -> str:
 def trials() -> str:
     """Every tuning trial, with what it was chosen by."""
     table = raw_table([compared_in("tuning")])
-    columns = [table.header.index(c) for c in ("method", "settings", "kept %", "validation", "test")]
+    shown = ("method", "settings", "kept %", "validation", "test")
+    columns = [table.header.index(column) for column in shown]
     rows = [[row[c] for c in columns] for row in table.rows]
     return markdown([table.header[c] for c in columns], rows)
 
