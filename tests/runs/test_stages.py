@@ -259,6 +259,7 @@ def test_no_validation_images(perform):
     assert "accuracy" in results.stages[0].test
 
 
+@pytest.mark.filterwarnings("ignore:.* decides its mask in one round")
 @pytest.mark.parametrize("name", METHODS)
 def test_an_interrupted_search_resumes_its_later_round(settle, monkeypatch, name):
     given = {**SEARCH, "method": {"name": name, **QUICK.get(name, {})}, "checkpoint_every": 3}
