@@ -3,11 +3,12 @@
 Compared with the dense network, in one process and interleaved step by step:
 - `prunus`: Continuous Sparsification as this library does it, the optimiser moves the scores;
 - `prunus, budget`: the same with a budget, the method moves the scores;
+- `not native`: the same by PyTorch's operations, without the native core;
 - `stored mask`: the paper's published layer, which computes the mask in the forward pass and keeps
   it, and takes the penalty from there;
 - `torch prune`: `torch.nn.utils.prune` with a fixed mask, which learns nothing about the mask.
 
-Eager, compiled (`torch.compile` of the model; not of `torch prune`), and memory in eager mode. Run
+Eager, compiled (`torch.compile` of the model; not of all variants), and memory in eager mode. Run
 `make bench`, or parts of it: what is measured replaces only itself in the results file.
 """
 
@@ -24,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +34,7 @@ from torch.nn.utils import prune
 
 import prunus
 from prunus.files import write_atomically
+from prunus.gates import native
 from prunus.selection import Select
 from prunus.tables import text_table
 from prunus.tasks.networks import build_network
@@ -40,8 +43,8 @@ Step = Callable[[], None]
 BFLOAT16 = "resnet20, bfloat16"
 """As our experiments are: 16x16 images, `channels_last`, autocast, one thread, 1,000 steps."""
 NETWORKS = ["resnet20", BFLOAT16, "vgg16", "mlp", "transformer", "gpt2"]
-VARIANTS = ("dense", "prunus", "prunus, budget", "stored mask", "torch prune")
-THREADS = torch.get_num_threads()
+VARIANTS = ("dense", "prunus", "prunus, budget", "not native", "stored mask", "torch prune")
+EAGER_ONLY = ("not native", "torch prune")
 PARTS = ("eager", "compiled", "memory")
 
 
@@ -98,7 +101,7 @@ def networks(name: str) -> tuple[nn.Module, Tensor, Select]:
         case "resnet20, bfloat16":
             small = build_network("resnet20", **{**sizes, "image_size": 16})
             batch = torch.randn(128, 3, 16, 16).to(memory_format=torch.channels_last)
-            return small.to(memory_format=torch.channels_last), batch, "paper"
+            return small, batch, "paper"
         case "vgg16":
             return build_network("vgg16", **sizes), torch.randn(64, 3, 32, 32), "paper"
         case "mlp":
@@ -123,8 +126,8 @@ def make_step(network: str, variant: str, compiled: bool = False) -> Step:
     after: Step = lambda: None  # noqa: E731
     groups: list[dict[str, object]] = [{"params": list(model.parameters())}]
     chosen = prunus.choose(model, select)
-    if variant.startswith("prunus"):
-        budget = 0.1 if variant == "prunus, budget" else None
+    if variant in ("prunus", "prunus, budget", "not native"):
+        budget = None if variant == "prunus" else 0.1
         steps = 1_000 if network == BFLOAT16 else 10_000
         cs = prunus.ContinuousSparsification(
             model, steps=steps, select=select, rewind_step=None, target_density=budget
@@ -145,6 +148,8 @@ def make_step(network: str, variant: str, compiled: bool = False) -> Step:
             _, module, attribute = candidate.owners[0]
             prune.random_unstructured(module, attribute, amount=0.9)
         groups = [{"params": list(model.parameters())}]
+    if network == BFLOAT16:  # only now: torch.nn.utils.prune cannot attach to it
+        model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=1e-4)
     call = torch.compile(model) if compiled else model
 
@@ -156,7 +161,11 @@ def make_step(network: str, variant: str, compiled: bool = False) -> Step:
         optimizer.zero_grad()
         after()
 
-    return step
+    def step_without_native_core() -> None:
+        with patch.object(native, "takes", lambda *_: False):
+            step()
+
+    return step_without_native_core if variant == "not native" else step
 
 
 def time_steps(network: str, seconds: float, compiled: bool) -> dict[str, dict[str, float]]:
@@ -164,8 +173,12 @@ def time_steps(network: str, seconds: float, compiled: bool) -> dict[str, dict[s
 
     `mean` is the ratio of all time: a budget looks at all scores in some steps and not in others.
     """
-    torch.set_num_threads(1 if network == BFLOAT16 else THREADS)
-    variants = [v for v in VARIANTS if not compiled or v != "torch prune"]
+    if network == BFLOAT16:
+        torch.set_num_threads(1)
+    threads = torch.get_num_threads()
+    # With one thread, time of the processor: other work on the machine does not count.
+    clock = time.process_time if threads == 1 else time.perf_counter
+    variants = [v for v in VARIANTS if not compiled or v not in EAGER_ONLY]
     steps = {variant: make_step(network, variant, compiled) for variant in variants}
     for step in steps.values():
         step()
@@ -176,9 +189,9 @@ def time_steps(network: str, seconds: float, compiled: bool) -> dict[str, dict[s
     while time.perf_counter() < end or len(times["dense"]) < 5:
         shuffle.shuffle(order)  # what one leaves in caches and heap must not favour another
         for variant in order:
-            start = time.perf_counter()
+            start = clock()
             steps[variant]()
-            times[variant].append(time.perf_counter() - start)
+            times[variant].append(clock() - start)
     ratios = {
         v: statistics.median(t / d for t, d in zip(times[v], times["dense"], strict=True))
         for v in variants
@@ -189,6 +202,7 @@ def time_steps(network: str, seconds: float, compiled: bool) -> dict[str, dict[s
             "ratio": ratios[v],
             "mean": sum(times[v]) / sum(times["dense"]),
             "steps": len(times[v]),
+            "threads": threads,
         }
         for v in variants
     }
@@ -238,6 +252,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="measuring time for each network")
     parser.add_argument("--networks", nargs="+", default=NETWORKS)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     results = known.get("results", {})
@@ -247,6 +262,7 @@ def main() -> None:
             if part == "memory":
                 found[part] = {v: {"peak MiB": peak_memory(network, v)} for v in VARIANTS}
             else:
+                torch.set_num_threads(arguments.threads)
                 found[part] = time_steps(network, arguments.seconds, part == "compiled")
             rows = [
                 [variant, *(f"{number:.3f}" for number in numbers.values())]
@@ -256,7 +272,7 @@ def main() -> None:
             print(text_table(["variant", *found[part]["dense"]], rows), flush=True)
         results = {name: results[name] for name in NETWORKS if name in results}
         machine = {"processor": platform.processor() or platform.machine(),
-                   "torch": torch.__version__, "threads": THREADS}  # fmt: skip
+                   "torch": torch.__version__, "load": round(os.getloadavg()[0], 1)}  # fmt: skip
         content = {"machine": machine, "results": results}
         write_atomically(arguments.out, json.dumps(content, indent=1) + "\n")
 
