@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from prunus import AttachError, ContinuousSparsification, SettingError
+from prunus.gates.together import Apart
 
 
 def network():
@@ -64,6 +65,9 @@ def test_nothing_is_left_on_the_model():
         cs.penalty()
     model(torch.zeros(1, 1, 6, 6))
     assert cs.penalty() > 0
+    hooks = {type(hook) for module in model.modules() for hook in module._forward_hooks.values()}
+    assert hooks == {Apart}, "of the gates, as long as these are there"
+    cs.remove()
     assert not any(module._forward_hooks for module in model.modules())
 
 

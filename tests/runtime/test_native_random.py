@@ -11,11 +11,11 @@ from support.native_paths import BATCHES, ISAS, everything_split
 from support.transformers import transformers
 
 
-def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
-    """Within 1e-4 of the output's scale."""
+def assert_close(found: np.ndarray, expected: np.ndarray, least: float) -> None:
+    """Within 1e-4 of the output's scale, which is `least` at least."""
     assert found.shape == expected.shape
     assert found.dtype == np.float32
-    scale = max(np.abs(expected).max(initial=0), 1e-3)
+    scale = max(np.abs(expected).max(initial=0), least)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * scale)
 
 
@@ -36,14 +36,17 @@ def test_random_transformers(isa: str, graph: Graph) -> None:
 def check(isa: str, graph: Graph) -> None:
     x = batch(graph, max(BATCHES))
     expected = reference.run(graph, x)
+    # Of inputs that are equal but for rounding a norm leaves that alone, a thousand times as large:
+    # it divides by the root of its epsilon.
+    least = 1.0 if any(operation.kind == "norm" for operation in graph.operations) else 1e-3
     alone, shared, bundled = (Deployed(graph, threads, isa=isa) for threads in (1, 3, 2))
     for n in BATCHES:
-        assert_close(alone(x[:n]), expected[:n])
+        assert_close(alone(x[:n]), expected[:n], least)
         with everything_split():
-            assert_close(shared(x[:n]), expected[:n])
+            assert_close(shared(x[:n]), expected[:n], least)
         with everything_split(bundled=True):
-            assert_close(bundled(x[:n]), expected[:n])
+            assert_close(bundled(x[:n]), expected[:n], least)
     if graph.tokens is not None and graph.tokens.shorter:
         for length in {1, (x.shape[1] + 1) // 2}:
             some = np.ascontiguousarray(x[:17, :length])
-            assert_close(shared(some), reference.run(graph, some))
+            assert_close(shared(some), reference.run(graph, some), least)
