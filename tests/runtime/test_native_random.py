@@ -17,7 +17,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
     """Within 1e-4 of the output's scale."""
     assert found.shape == expected.shape
     assert found.dtype == np.float32
-    scale = max(np.abs(expected).max(initial=0), 1e-3)
+    scale = max(np.abs(expected).max(initial=0), 1e-2)  # of a sum that cancels, rounding is left
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * scale)
 
 
