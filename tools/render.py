@@ -23,19 +23,20 @@ import outputs
 import score_tables
 
 from prunus.files import write_atomically
-from prunus.report.charts import metric_chart, series_order
+from prunus.report.charts import WIDTH, series_order
 from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
 from prunus.report.paper import pairs_table
+from prunus.report.pictures import pictures
 from prunus.report.select import at_equal_density
 from prunus.report.tables import Strong, density_table, points_table, raw_table
 
 ROOT = Path(__file__).parent.parent
 REGION = re.compile(r"(<!-- results: ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-PICTURES = ("headline", "demo")
-"""Results files whose accuracy against density is drawn, as docs/images/NAME.svg."""
+PICTURES = ("headline", "demo", "comparison")
+"""Results files whose first plot is drawn, as docs/images/NAME.svg."""
 
 
 def pages() -> list[Path]:
@@ -377,7 +378,7 @@ def main() -> None:
     if not check:
         for name in PICTURES:
             comparison = compared_in(name)
-            chart = metric_chart(comparison, series_order([comparison]))
+            chart = pictures(comparison)[0].chart(series_order([comparison]), WIDTH)
             # A white ground, because readers of the README may have a dark one; and room on the
             # right, because their fonts may be wider than those that the labels are measured with.
             chart = chart.configure(

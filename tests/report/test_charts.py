@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prunus.report.charts import metric_chart, series_order, y_limits
+from prunus.report.charts import limits, metric_chart, series_order
 from prunus.report.model import comparisons
 from prunus.report.records import read_runs
 from support.made_records import dense, seeds
@@ -28,9 +28,9 @@ def test_chart_has_every_layer_of_the_papers_figure(folder):
 
 def test_the_axis_does_not_make_noise_look_large():
     (report,) = comparisons([dense(0, 0.9), dense(1, 0.9), *seeds("cs", 0.5, (0.901, 0.901))])
-    assert y_limits(report) == pytest.approx([90.05 - 2.5, 90.05 + 2.5])
+    assert limits(report, report.points) == pytest.approx([90.05 - 2.5, 90.05 + 2.5])
     (report,) = comparisons([dense(0, 1.0), dense(1, 1.0), *seeds("cs", 0.5, (0.0, 0.0))])
-    assert y_limits(report) == [0, 100]
+    assert limits(report, report.points) == [0, 100]
 
 
 def test_a_method_has_one_colour_and_controls_another(runs):

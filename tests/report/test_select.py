@@ -232,6 +232,10 @@ def test_tables():
     assert rows[2] == ["sparsest matching", "imp", "re-trained", "", "none", *[""] * 6]
     assert rows[4][4:7] == ["80.00", "90.00", "+0.00"], "of one seed, no error is known"
     assert cost_table(report).rows == [["cs", "4", "40", "20"], ["imp", "3", "30", "30"]]
+    far = comparisons([dense(0, 0.99), *(r for r in RECORDS if r.row != "dense")])[0]
+    rules = [row[:5] for row in selection_table(far).rows if row[4] == "none"]
+    assert rules == [[rule, "all", "", "", "none"] for rule in (
+        "sparsest matching", "sparsest within 2 %")], "not a line for each method"  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1), st.floats(0, 1))

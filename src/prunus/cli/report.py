@@ -230,8 +230,8 @@ def _plots(made: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
     import vl_convert
 
     from prunus.files import write_atomically
-    from prunus.report.charts import metric_chart, series_order
-    from prunus.report.views import views
+    from prunus.report.charts import WIDTH, series_order
+    from prunus.report.pictures import pictures
 
     draw: dict[str, Callable[[Any], bytes | str]] = {
         "png": lambda chart: vl_convert.vegalite_to_png(chart, scale=2),
@@ -242,10 +242,10 @@ def _plots(made: list[Comparison], out: Path, files: Files) -> Iterator[Path]:
         if not comparison.series:
             continue
         kinds = [kind for kind in draw if getattr(files, kind)]
-        for i, view in enumerate(views(comparison)):
-            against = f"-{view.name}" if i else ""
+        for i, picture in enumerate(pictures(comparison)):
+            against = f"-{picture.name}" if i else ""
             title = f"{comparison.metric.name}-{comparison.title}{against}"
             name = re.sub(r"[^\w.-]+", "-", title)
             for kind in kinds:
-                chart = metric_chart(comparison, series_order(made), view=view).to_dict()
+                chart = picture.chart(series_order(made), WIDTH).to_dict()
                 yield write_atomically(out / f"{name}.{kind}", draw[kind](chart))

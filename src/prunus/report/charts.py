@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any, Literal
 
 import altair as alt
@@ -19,16 +19,21 @@ from prunus.tasks.metrics import MetricInfo
 # Their numbers have no common factor, so that rows of one method differ in at least one of them.
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
 _DASHES = [[1, 0], [8, 3], [2, 2], [8, 3, 2, 3]]
-_GREY = "#7a808c"
+GREY = "#7a808c"
+"""The dense network, and text inside of a plot: readable on light and on dark."""
 _BAR = "M-1,-0.15H1V0.15H-1Z"  # a line, as a shape that is filled like the others
 _SPAN = 10
-"""The vertical axis spans at least so many margins, lest it make noise look large."""
+"""The axis of values spans at least so many margins, lest it make noise look large."""
+_TIMES = 2.0
+"""The axis of densities or speeds spans at least this factor, for the same reason."""
 
 Width = int | Literal["container"]
+WIDTH = 640
+"""Of a plot that is a picture by itself."""
 
 
 def metric_chart(
-    comparison: Comparison, order: Sequence[Series], width: Width = 640, view: View | None = None
+    comparison: Comparison, order: Sequence[Series], width: Width = WIDTH, view: View | None = None
 ) -> alt.LayerChart:
     """The metric against the density, or as `view` says, for all series of a task; the dense
     network as a line.
@@ -47,7 +52,7 @@ def metric_chart(
     looks = _looks(rows, single, order)
     if dense is not None:
         whole = f"dense network: {_with_unit(metric, spread(metric, dense))}"
-        looks[whole] = (_GREY, _BAR, [6, 4])
+        looks[whole] = (GREY, _BAR, [6, 4])
     shown = alt.selection_point(
         fields=["method"], bind="legend", toggle="true", value=[{"method": n} for n in looks]
     )
@@ -64,13 +69,13 @@ def metric_chart(
     x = alt.X(
         "at:Q",
         title=view.title,
-        scale=alt.Scale(type="log", nice=False, padding=20),
+        scale=alt.Scale(type="log", nice=False, padding=20, **_domain([r["at"] for r in rows])),
         axis=alt.Axis(
             values=[m * 10.0**e for e in range(-3, 8) for m in view.ticks], format=view.format
         ),
     )
-    limits = alt.Scale(domain=y_limits(comparison), zero=False, nice=False)
-    y = alt.Y("value:Q", title=axis_title(metric), scale=limits)
+    scale_y = alt.Scale(domain=limits(comparison, comparison.points), zero=False, nice=False)
+    y = alt.Y("value:Q", title=axis_title(metric), scale=scale_y)
     colour = alt.Color("method:N", scale=scale(0), legend=legend)
     shape = alt.Shape("method:N", scale=scale(1), legend=legend)
     dash = alt.StrokeDash("method:N", scale=scale(2), legend=legend)
@@ -104,9 +109,9 @@ def metric_chart(
     if winners:
         ring = alt.Chart(_data(winners)).encode(x=x, y=y)
         layers += [
-            ring.mark_point(size=320, strokeWidth=2.5, color=_GREY, aria=False),
+            ring.mark_point(size=320, strokeWidth=2.5, color=GREY, aria=False),
             ring.mark_text(
-                align="left", dx=14, dy=22, fontSize=13, fontWeight="bold", color=_GREY, aria=False
+                align="left", dx=14, dy=22, fontSize=13, fontWeight="bold", color=GREY, aria=False
             ).encode(text="winner:N"),
         ]
     # Unseen and large, so that a finger hits them; their outline is seen when the keyboard does.
@@ -144,7 +149,7 @@ def _dense_layers(
     row = {"value": scaled(metric, dense.mean), "least": least, "method": name}
     base = alt.Chart(_data([row]))
     return [
-        base.mark_rect(color=_GREY, opacity=0.15, aria=False).encode(y=y, y2="least:Q"),
+        base.mark_rect(color=GREY, opacity=0.15, aria=False).encode(y=y, y2="least:Q"),
         base.mark_rule(strokeWidth=2, aria=False).encode(
             y=y, color=colour, strokeDash=dash, opacity=opacity
         ),
@@ -159,17 +164,17 @@ def _dense_point(comparison: Comparison, view: View, x: alt.X, y: alt.Y) -> list
     base = alt.Chart(_data([{"at": view.dense_at, "value": value, "name": view.dense_name}]))
     point = base.encode(x=x, y=y)
     return [
-        point.mark_point(shape="diamond", size=120, filled=True, color=_GREY, aria=False),
-        point.mark_text(align="left", dx=10, dy=-10, fontSize=12, color=_GREY, aria=False).encode(
+        point.mark_point(shape="diamond", size=120, filled=True, color=GREY, aria=False),
+        point.mark_text(align="left", dx=10, dy=-10, fontSize=12, color=GREY, aria=False).encode(
             text="name:N"
         ),
     ]
 
 
-def y_limits(comparison: Comparison) -> list[float]:
+def limits(comparison: Comparison, points: Sequence[Point]) -> list[float]:
     """From the lowest to the highest end of an error bar, but never a few margins only."""
     metric = comparison.metric
-    found = [p.value.estimate for p in comparison.points]
+    found = [p.value.estimate for p in points]
     found += [comparison.dense.estimate] if comparison.dense else []
     ends = [end for e in found for end in (e.mean, e.low, e.high) if isfinite(end)]
     low, high = scaled(metric, min(ends)), scaled(metric, max(ends))
@@ -180,23 +185,37 @@ def y_limits(comparison: Comparison) -> list[float]:
     return [max(low, 0.0), min(high, 100.0)] if metric.unit == "%" else [low, high]
 
 
+def _domain(places: Sequence[float]) -> dict[str, Any]:
+    """What is set of an axis whose points are so near to each other that it would stretch them."""
+    if not places or max(places) >= _TIMES * min(places):
+        return {}
+    middle = sqrt(min(places) * max(places))
+    return {"domain": [middle / sqrt(_TIMES), middle * sqrt(_TIMES)]}
+
+
 def _looks(
     rows: Sequence[dict[str, Any]], single: Sequence[dict[str, Any]], order: Sequence[Series]
 ) -> dict[str, tuple[str, str, list[int]]]:
     """Colour, shape and dashes of what the legend names."""
-    strange = [s.method or "" for s in order if _colour_name(s) not in OF_METHODS]
-    own = {name: i for i, name in enumerate(dict.fromkeys(strange))}
     looks: dict[str, tuple[str, str, list[int]]] = {}
-    for i, series in enumerate({s.name: s for s in order}.values()):
-        if any(row["method"] == series.name for row in rows):
-            other = OTHERS[own.get(series.method or "", 0) % len(OTHERS)]
-            colour = OF_METHODS.get(_colour_name(series), other)
-            looks[series.name] = (colour, _SHAPES[i % len(_SHAPES)], _DASHES[i % len(_DASHES)])
+    for i, (name, colour) in enumerate(colours(order).items()):
+        if any(row["method"] == name for row in rows):
+            looks[name] = (colour, _SHAPES[i % len(_SHAPES)], _DASHES[i % len(_DASHES)])
     singles = {row["method"] for row in single}
     for name, (colour, shape, _) in list(looks.items()):
         if _single(name) in singles:
             looks[_single(name)] = (colour, shape, [1, 0])
     return looks
+
+
+def colours(order: Sequence[Series]) -> dict[str, str]:
+    """The colour of each series, by its name: that of its method, which is the same everywhere."""
+    strange = [s.method or "" for s in order if _colour_name(s) not in OF_METHODS]
+    own = {name: i for i, name in enumerate(dict.fromkeys(strange))}
+    return {
+        s.name: OF_METHODS.get(_colour_name(s), OTHERS[own.get(s.method or "", 0) % len(OTHERS)])
+        for s in order
+    }
 
 
 def _colour_name(series: Series) -> str:

@@ -11,7 +11,10 @@ from prunus.tasks.metrics import MetricInfo
 
 
 def finding(comparison: Comparison) -> str:
-    """The finding in a sentence: who matches the dense network with the fewest weights."""
+    """The finding: who matches the dense network with the fewest weights.
+
+    If nobody does, who leads with equally many comes first.
+    """
     metric, dense = comparison.metric, comparison.dense
     if dense is None:
         return "There is no dense network to compare with."
@@ -19,7 +22,8 @@ def finding(comparison: Comparison) -> str:
     found = [(series.name, matching(comparison, series)) for series in comparison.series]
     known = sorted(((p, n) for n, p in found if p), key=lambda pair: pair[0].density.mean)
     if not known:
-        return f"No subnetwork was shown to match {whole} within {margin_text(comparison)}."
+        none = f"No subnetwork was shown to match {whole} within {margin_text(comparison)}."
+        return f"{_leads(comparison)} {none}".lstrip()
     least = known[0][0].density.mean
     first = [point.series.name for point in sparsest_matching(comparison)]
     later = [
@@ -37,8 +41,10 @@ def finding(comparison: Comparison) -> str:
 
 def details(comparison: Comparison) -> list[str]:
     """What the finding rests on, and what is within the error: a sentence each."""
-    sentences = [_evidence(comparison), _leads(comparison), *notes(comparison)]
-    return [sentence for sentence in sentences if sentence]
+    none = "With equally many weights, no method leads another." if _compared(comparison) else ""
+    sentences = [_evidence(comparison), _leads(comparison) or none, *notes(comparison)]
+    said = finding(comparison)
+    return [sentence for sentence in sentences if sentence and sentence not in said]
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -93,21 +99,34 @@ def _difference(comparison: Comparison, point: Point) -> str:
 
 
 def _leads(comparison: Comparison) -> str:
-    """Who is ahead of all others with as many weights; else, who is behind another."""
+    """Who is surely ahead of whom with as many weights; empty if nobody is."""
     claims: dict[str, list[str]] = {}
-    open_ = False
+    metric, open_ = comparison.metric, False
     for target, entries in at_equal_density(comparison).items():
         competing = {name: entry for name, entry in entries.items() if entry.competes}
-        leaders = [name for name, entry in competing.items() if entry.leads]
-        behind = [name for name, entry in competing.items() if entry.behind and not leaders]
-        for name in leaders + behind:
-            what = "leads all others" if leaders else "is behind another"
-            claims.setdefault(f"{name} {what}", []).append(f"{100 * target:.3g} %")
-        open_ |= len(competing) > 1 and not leaders
+        first = max(
+            competing.values(),
+            key=lambda entry: (len(entry.ahead_of), metric.gain(entry.point.value.mean, 0.0)),
+        )
+        if first.ahead_of:
+            equal = [name for name, e in competing.items() if e.ahead_of == first.ahead_of]
+            who = f"{_listed(equal)} {'leads' if len(equal) == 1 else 'lead'}"
+            whom = "all others" if first.leads else _listed(first.ahead_of)
+            claims.setdefault(f"{who} {whom}", []).append(f"{100 * target:.3g} %")
+        open_ |= len(competing) > 1 and not first.leads
+    if not claims:
+        return ""
     said = [f"{claim} at {_listed(targets)}" for claim, targets in claims.items()]
-    if open_:
-        said.append("the rest is within the error" if said else "no method leads another")
-    return f"With equally many weights, {'; '.join(said)}." if said else ""
+    rest = "; the rest is within the error" if open_ else ""
+    return f"With equally many weights, {'; '.join(said)}{rest}."
+
+
+def _compared(comparison: Comparison) -> bool:
+    """Whether there are networks with equally many weights."""
+    return any(
+        sum(entry.competes for entry in entries.values()) > 1
+        for entries in at_equal_density(comparison).values()
+    )
 
 
 def _with_unit(metric: MetricInfo, text: str) -> str:

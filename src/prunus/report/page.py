@@ -11,12 +11,13 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from prunus.report.charts import axis_title, metric_chart, series_order, y_limits
+from prunus.report.charts import axis_title, series_order
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, Point
 from prunus.report.panel import curves, describe, picture_urls
 from prunus.report.panel_charts import curve_chart, density_chart
 from prunus.report.parameters import as_text
+from prunus.report.pictures import Picture, pictures
 from prunus.report.records import Record, ReportData
 from prunus.report.tables import (
     Strong,
@@ -24,13 +25,11 @@ from prunus.report.tables import (
     checklist,
     cost_table,
     density_table,
-    margin_text,
     ordered_points,
     points_table,
     raw_table,
     selection_table,
 )
-from prunus.report.views import View, views
 from prunus.version import __version__
 
 # The page loads nothing, even if something in it tried to. Vega needs to make functions.
@@ -126,10 +125,10 @@ def page_data(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "charts": [
             [
                 {
-                    "chart": metric_chart(c, order, "container", view).to_dict(),
-                    "caption": _caption(c, view),
+                    "chart": picture.chart(order, "container").to_dict(),
+                    "caption": picture.caption,
                 }
-                for view in views(c)
+                for picture in pictures(c)
             ]
             for c in comparisons
         ],
@@ -191,13 +190,13 @@ def _section(number: int, comparison: Comparison) -> str:
     if not comparison.series:
         return f"<section><h2>{title}</h2>\n{table_html(selection_table(comparison))}</section>"
     says = "".join(f"<p>{html.escape(text)}</p>\n" for text in details(comparison))
-    equal, seen = density_table(comparison), views(comparison)
+    equal, seen = density_table(comparison), pictures(comparison)
     beside = f"<h3>With equally many weights</h3>\n{table_html(equal)}" if equal.rows else ""
     return f"""<section aria-labelledby="task-{number}">
 <h2 id="task-{number}">{title}</h2>
 <figure>{_switch(number, seen)}<div class="chart" id="chart-{number}" role="group"
 aria-label="{name.capitalize()} on {title}"></div>
-<figcaption id="caption-{number}">{html.escape(_caption(comparison, seen[0]))}</figcaption></figure>
+<figcaption id="caption-{number}">{html.escape(seen[0].caption)}</figcaption></figure>
 {says}{beside}
 <h3>Picks</h3>
 {table_html(selection_table(comparison))}
@@ -210,39 +209,16 @@ workers. All subnetworks together:</p>
 </section>"""
 
 
-def _switch(number: int, seen: Sequence[View]) -> str:
-    """Buttons to choose what the plot has along its horizontal axis, if there is a choice."""
+def _switch(number: int, seen: Sequence[Picture]) -> str:
+    """Buttons to choose one of the plots, if there is a choice."""
     if len(seen) < 2:
         return ""
     buttons = "".join(
         f'<button type="button" data-chart="{number}" data-view="{i}" '
-        f'aria-pressed="{"false" if i else "true"}">{html.escape(view.name)}</button>\n'
-        for i, view in enumerate(seen)
+        f'aria-pressed="{"false" if i else "true"}">{html.escape(picture.name)}</button>\n'
+        for i, picture in enumerate(seen)
     )
     return f'<div class="views" role="group" aria-label="Shown against">\n{buttons}</div>\n'
-
-
-def _caption(comparison: Comparison, view: View) -> str:
-    up = "Up" if comparison.metric.higher_is_better else "Down"
-    text = f"{up} is better, {view.direction}. "
-    low = y_limits(comparison)[0]
-    if low > 0:
-        text += f"The vertical axis begins at {low:.3g}, not at 0. "
-    if comparison.dense is not None:
-        text += (
-            "The dashed line is the dense network; what is in the grey band is at most "
-            f"{margin_text(comparison)} worse. "
-        )
-    if view.dense_at is not None:
-        text += f"The diamond is the dense network as fast as it was measured: {view.dense_name}. "
-    text += "Bars are 95 % intervals, "
-    text += "the binomial ones of single runs" if comparison.seeds == 1 else "over seeds"
-    if any(point.has_rounds and not point.single_curve for point in comparison.points):
-        text += (
-            ". Thin lines are single runs from round to round, and the thick curve connects their "
-            "last rounds"
-        )
-    return f"{text}."
 
 
 def _points_table(number: int, comparison: Comparison) -> str:

@@ -125,6 +125,8 @@ class Entry:
     """Whether its density is near enough to the target."""
     leads: bool = False
     """Whether it is surely better than every other that competes."""
+    ahead_of: tuple[str, ...] = ()
+    """Those that compete, and than which it is surely better."""
     behind: bool = False
     """Whether another one that competes is surely better."""
 
@@ -143,12 +145,14 @@ def at_equal_density(comparison: Comparison) -> dict[float, dict[str, Entry]]:
         if not rivals:
             continue  # as half-way through a search in rounds, if only its end was re-trained
         for name, point in rivals.items():
-            others = [other for rival, other in rivals.items() if rival != name]
+            others = {rival: other for rival, other in rivals.items() if rival != name}
+            ahead_of = tuple(n for n, other in others.items() if _ahead(comparison, point, other))
             entries[name] = Entry(
                 point,
                 competes=True,
-                leads=bool(others) and all(_ahead(comparison, point, o) for o in others),
-                behind=any(_ahead(comparison, other, point) for other in others),
+                leads=bool(others) and len(ahead_of) == len(others),
+                ahead_of=ahead_of,
+                behind=any(_ahead(comparison, other, point) for other in others.values()),
             )
         found[target] = entries
     return found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import isfinite
+from operator import itemgetter
 from typing import get_args
 
 from prunus.report.intervals import Estimate, Measured
@@ -88,27 +90,32 @@ def selection_table(comparison: Comparison) -> Table:
     if dense is not None:
         rows.append(["dense", "", "trained", "", "100.00", *["100.00"] * len(sizes),
                      spread(metric, dense), "", str(dense.count), "", "", ""])  # fmt: skip
-    for rule, series, point in picks(comparison):
-        start = [rule, series.row, series.measure]
-        if point is None:
-            rows.append([*start, "", "none", *[""] * (len(header) - 5)])
+    for rule, group in groupby(picks(comparison), key=itemgetter(0)):
+        picked = list(group)
+        if len(picked) > 1 and all(point is None for *_, point in picked):
+            rows.append([rule, "all", "", "", "none", *[""] * (len(header) - 5)])
             continue
-        cost = cost_of(point)
-        rows.append(
-            [
-                *start,
-                str(point.round or ""),
-                spread(KEPT, point.density),
-                *_sizes(point, sizes),
-                spread(metric, point.value),
-                signed(metric, comparison.gain(point.value, dense)) if dense else "",
-                str(point.value.count),
-                f"{cost.sequential:.0f}",
-                f"{cost.parallel:.0f}",
-                as_text(point.parameters),
-            ]
-        )
+        for _, series, point in picked:
+            start = [rule, series.row, series.measure]
+            rows.append([*start, *_picked(comparison, point, sizes)])
     return Table(header, rows, left=frozenset({0, 1, 2, len(header) - 1}))
+
+
+def _picked(comparison: Comparison, point: Point | None, sizes: Mapping[str, str]) -> list[str]:
+    if point is None:
+        return ["", "none", *[""] * (len(sizes) + 6)]
+    metric, dense, cost = comparison.metric, comparison.dense, cost_of(point)
+    return [
+        str(point.round or ""),
+        spread(KEPT, point.density),
+        *_sizes(point, sizes),
+        spread(metric, point.value),
+        signed(metric, comparison.gain(point.value, dense)) if dense else "",
+        str(point.value.count),
+        f"{cost.sequential:.0f}",
+        f"{cost.parallel:.0f}",
+        as_text(point.parameters),
+    ]
 
 
 def cost_table(comparison: Comparison) -> Table:

@@ -1,0 +1,129 @@
+"""The plot of many methods that keep equally many weights: one below the other, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import altair as alt
+
+from prunus.report.charts import GREY, WIDTH, Width, axis_title, colours, limits
+from prunus.report.model import Comparison, Series
+from prunus.report.panel_charts import readable
+from prunus.report.parameters import as_text
+from prunus.report.select import Entry, at_equal_density
+from prunus.report.tables import KEPT, scaled, spread
+
+MANY = 4
+"""With fewer methods at a density, the plot against the density shows them just as well."""
+_LINE = 30  # pixels
+
+Ranking = Mapping[str, Entry]
+"""By the names of series, the best first."""
+
+
+def rankings(comparison: Comparison) -> dict[float, Ranking]:
+    """For each density at which many methods compete, these methods."""
+    metric = comparison.metric
+    found: dict[float, Ranking] = {}
+    for target, entries in at_equal_density(comparison).items():
+        competing = [(name, entry) for name, entry in entries.items() if entry.competes]
+        if len(competing) >= MANY:
+            competing.sort(key=lambda own: -metric.gain(own[1].point.value.mean, 0.0))
+            found[target] = dict(competing)
+    return found
+
+
+def ranking_chart(
+    comparison: Comparison, ranking: Ranking, order: Sequence[Series], width: Width = WIDTH
+) -> alt.LayerChart:
+    """A line for each method, with its 95 % interval; the dense network as a rule across all.
+
+    A circle is hollow where another method is surely better.
+    """
+    metric, dense = comparison.metric, comparison.dense
+    colour_of = colours(order)
+    numbers = {id(point): i for i, point in enumerate(comparison.points)}
+    rows = [
+        _row(comparison, name, entry, numbers[id(entry.point)], at, colour_of[name])
+        for at, (name, entry) in enumerate(ranking.items())
+    ]
+    scale = alt.Scale(
+        domain=limits(comparison, [entry.point for entry in ranking.values()]),
+        zero=False,
+        nice=False,
+    )
+    title = axis_title(metric)
+    if dense is not None:
+        title += f"; dense network: {spread(metric, dense)}"
+    x = alt.X("value:Q", title=title, scale=scale)
+    y = alt.Y(
+        "method:N",
+        sort=list(ranking),
+        title=None,
+        axis=alt.Axis(grid=True, labelLimit=260, labelPadding=8, ticks=False, domain=False),
+    )
+    colour = alt.Color("colour:N", scale=None)
+    base = alt.Chart(alt.Data(values=rows)).encode(y=y)
+    layers: list[Any] = []
+    if dense is not None:
+        least = scaled(metric, metric.within(dense.mean, comparison.margin))
+        whole = alt.Chart(alt.Data(values=[{"value": scaled(metric, dense.mean), "least": least}]))
+        layers += [
+            whole.mark_rect(color=GREY, opacity=0.15, aria=False).encode(x=x, x2="least:Q"),
+            whole.mark_rule(color=GREY, strokeWidth=2, strokeDash=[6, 4], aria=False).encode(x=x),
+        ]
+    layers += [
+        base.mark_rule(strokeWidth=2, clip=True, aria=False).encode(
+            x=alt.X("low:Q"), x2="high:Q", color=colour
+        ),
+        base.mark_point(size=90, filled=True, opacity=1, strokeWidth=2, aria=False).encode(
+            x=x,
+            stroke=colour,
+            fill=alt.Fill("fill:N", scale=None),
+        ),
+        # Between the lines, where no interval is in the way.
+        base.mark_text(dy=-12, fontSize=11, color=GREY, aria=False).encode(x=x, text="reached:N"),
+        base.mark_point(
+            size=400, filled=True, fillOpacity=0, strokeOpacity=0, cursor="pointer"
+        ).encode(
+            x=x,
+            description="text:N",
+            tooltip=[
+                alt.Tooltip("method:N"),
+                alt.Tooltip("settings:N"),
+                alt.Tooltip("kept:N", title="weights kept (%)"),
+                alt.Tooltip("reached:N", title=axis_title(metric)),
+                alt.Tooltip("seeds:Q"),
+            ],
+        ),
+    ]
+    picture = alt.layer(*layers).properties(width=width, height=_LINE * len(rows))
+    chart: alt.LayerChart = readable(picture)
+    return chart
+
+
+def _row(
+    comparison: Comparison, name: str, entry: Entry, number: int, at: int, colour: str
+) -> dict[str, Any]:
+    metric, point = comparison.metric, entry.point
+    found = point.value.estimate
+    ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
+    low, high = (scaled(metric, end) for end in ends)
+    reached = spread(metric, point.value)
+    return {
+        "point": number,
+        "at": at,
+        "method": name,
+        "value": scaled(metric, found.mean),
+        "low": low,
+        "high": high,
+        "colour": colour,
+        "fill": "white" if entry.behind else colour,
+        "kept": spread(KEPT, point.density),
+        "reached": reached,
+        "settings": as_text(point.parameters),
+        "seeds": point.value.count,
+        "text": f"{name}: {reached} {metric.unit}".rstrip(),
+    }
