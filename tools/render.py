@@ -24,12 +24,12 @@ import score_tables
 
 from prunus.files import write_atomically
 from prunus.report.charts import WIDTH, series_order
+from prunus.report.competition import competitions
 from prunus.report.file import read_report
 from prunus.report.findings import details, finding
 from prunus.report.model import Comparison, comparisons
 from prunus.report.paper import pairs_table
 from prunus.report.pictures import pictures
-from prunus.report.select import at_equal_density
 from prunus.report.tables import Strong, density_table, points_table, raw_table
 
 ROOT = Path(__file__).parent.parent
@@ -264,15 +264,18 @@ def by_density(name: str) -> str:
 def differences(name: str) -> str:
     """By how much CS is ahead of each other method, at each density, in points."""
     rows = []
-    for density, entries in at_equal_density(compared_in(name)).items():
-        ours = entries["CS"].point.value
-        for other, entry in entries.items():
+    held = competitions(compared_in(name))
+    several = len({own.measure for own in held}) > 1
+    for own in held:
+        ours = own.competing["CS"].point.value
+        for other, entry in own.competing.items():
             theirs = entry.point.value
             seeds = len(ours.values.keys() & theirs.values.keys())
             if other != "CS" and seeds > 1:
                 ahead = ours.minus(theirs)
                 shown = f"{100 * ahead.mean:+.2f}±{100 * ahead.error:.2f}"
-                rows.append([f"{100 * density:g} %", other, str(seeds), shown])
+                kept = f"{100 * own.target:g} %{f', {own.measure}' if several else ''}"
+                rows.append([kept, other, str(seeds), shown])
     return markdown(["kept", "CS against", "seeds", "points ahead"], rows)
 
 

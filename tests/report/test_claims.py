@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from prunus.report.competition import competitions
 from prunus.report.export import flat
 from prunus.report.findings import details, finding, notes
 from prunus.report.model import comparisons
 from prunus.report.panel import describe
 from prunus.report.paper import Paper, figure_table, pairs, pairs_table
-from prunus.report.select import at_equal_density, picks
+from prunus.report.select import picks
 from prunus.report.tables import (
     Strong,
     density_table,
@@ -51,7 +52,8 @@ def test_one_seed_has_the_binomial_error_and_no_lead():
     table = points_table(report)
     # Wilson: 0.91 - 0.9042 and 0.9 - 0.8940; Newcombe's difference is +1.00, from 0.19 to 1.81.
     assert table.rows[1][4:6] == ["91.00±0.58", "+1.00±0.81"] and table.rows[1][-1] == "yes"
-    assert not any(e.leads or e.behind for e in at_equal_density(report)[0.1].values())
+    [held] = competitions(report)
+    assert not any(e.ahead_of or e.behind for e in held.entries.values())
     assert any("There is one seed" in text for text in notes(report))
 
 
@@ -65,7 +67,7 @@ def row(name, target, density, values):
 
 def entries(*rows):
     (report,) = comparisons([*DENSE, *(r for own in rows for r in own)])
-    return report, at_equal_density(report)
+    return report, {own.target: own for own in competitions(report)}
 
 
 def test_a_lead_needs_a_paired_difference_that_excludes_zero():
@@ -75,11 +77,9 @@ def test_a_lead_needs_a_paired_difference_that_excludes_zero():
         row("cs", 0.05, 0.05, (0.90, 0.92, 0.94)),
         row("gmp", 0.05, 0.05, (0.89, 0.93, 0.90)),  # 1, -1 and 4
     )
-    assert {t: [n for n, e in by.items() if e.leads] for t, by in found.items()} == {
-        0.1: ["cs"],
-        0.05: [],
-    }
-    assert [n for n, e in found[0.1].items() if e.behind] == ["gmp"]
+    leaders = {t: [row for row in own.entries if own.leads(row)] for t, own in found.items()}
+    assert leaders == {0.1: ["cs"], 0.05: []}
+    assert {row: e.behind for row, e in found[0.1].entries.items()} == {"cs": (), "gmp": ("cs",)}
     table = density_table(report)
     assert table.header == ["accuracy % with", "10 % kept", "5 % kept"]
     strong = [[isinstance(cell, Strong) for cell in line] for line in table.rows]
@@ -98,9 +98,8 @@ def test_who_is_behind_where_nobody_leads_all():
         row("imp", 0.1, 0.1, (0.90, 0.921, 0.939)),
         row("mp", 0.1, 0.1, (0.80, 0.82, 0.84)),
     )
-    assert [n for n, e in found[0.1].items() if e.behind] == ["mp"]
-    assert {n: e.ahead_of for n, e in found[0.1].items()} == {
-        "cs": ("mp",), "imp": ("mp",), "mp": (),
+    assert {row: (e.ahead_of, e.behind) for row, e in found[0.1].entries.items()} == {
+        "cs": (("mp",), ()), "imp": (("mp",), ()), "mp": ((), ("cs", "imp")),
     }  # fmt: skip
     assert finding(report).startswith(
         "With equally many weights, cs and imp lead mp at 10 %; the rest is within the error. "
@@ -117,13 +116,36 @@ def test_too_dense_and_too_sparse_are_marked_and_do_not_compete():
         row("c", 0.1, 0.0971, (0.85, 0.86, 0.87)),
         row("d", 0.1, 0.2, (0.85, 0.86, 0.87)),
     )
-    assert {n: e.competes for n, e in found[0.1].items()} == {
+    assert {n: e.competes for n, e in found[0.1].entries.items()} == {
         "cs": True, "a": False, "b": False, "c": True,
     }  # fmt: skip
-    assert found[0.1]["cs"].leads, "over c, the only one that competes"
+    assert found[0.1].leads("cs"), "over c, the only one that competes"
     cells = {line[0]: line[1] for line in density_table(report).rows}
     assert cells["a"].endswith(" (at 10.31 %)") and cells["b"].endswith(" (at 9.69 %)")
     assert "(at" not in cells["c"] and "d" not in cells
+
+
+def test_fine_tuned_and_re_trained_networks_do_not_compete():
+    values = {"cs": ((0.88, 0.89), (0.90, 0.91)), "mp": ((0.80, 0.81), (0.92, 0.93))}
+    made = [
+        record(row, seed, 0.1, None, command="prune",
+               settings={"method": {"target_density": 0.1}},
+               measured={"fine-tuned": measured(tuned[seed]), "re-trained": measured(alone[seed])})
+        for row, (tuned, alone) in values.items()
+        for seed in (0, 1)
+    ]  # fmt: skip
+    [report] = comparisons([*DENSE, *made])
+    held = {own.measure: own for own in competitions(report)}
+    assert [m for m in held if held[m].leads("cs")] == ["fine-tuned"]
+    assert [m for m in held if held[m].leads("mp")] == ["re-trained"]
+    assert (
+        "cs leads all others at 10 % (fine-tuned); mp leads all others at 10 % (re-trained)."
+    ) in " ".join([finding(report), *details(report)])
+    strong = {row[0]: isinstance(row[1], Strong) for row in density_table(report).rows}
+    assert strong == {
+        "cs, fine-tuned": True, "cs, re-trained": False,
+        "mp, fine-tuned": False, "mp, re-trained": True,
+    }  # fmt: skip
 
 
 def test_without_targets_densities_at_which_two_rows_meet_are_compared():

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prunus.report.competition import competitions
 from prunus.report.file import read_report
 from prunus.report.findings import finding, notes
 from prunus.report.intervals import Measured
 from prunus.report.model import comparisons, series_of
-from prunus.report.select import Cost, at_equal_density, cost_of, picks, whole_cost
+from prunus.report.select import Cost, cost_of, picks, whole_cost
 from prunus.report.tables import (
     cost_table,
     points_table,
@@ -275,4 +276,4 @@ def test_a_density_that_nothing_was_measured_at_is_left_out():
     """As the budget of a first round, where only the last one was re-trained."""
     file = Path(__file__).parents[2] / "results" / "demo.json"
     [comparison] = comparisons(read_report(file).data.records)
-    assert list(at_equal_density(comparison)) == [0.1, 0.025, 0.01]
+    assert [own.target for own in competitions(comparison)] == [0.1, 0.025, 0.01]

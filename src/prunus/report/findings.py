@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prunus.report.competition import competitions
 from prunus.report.model import Comparison, Point
-from prunus.report.select import at_equal_density, matching, sparsest_matching
+from prunus.report.select import matching, sparsest_matching
 from prunus.report.tables import KEPT, margin_text, number, signed, spread
 from prunus.tasks.metrics import MetricInfo
 
@@ -100,33 +101,33 @@ def _difference(comparison: Comparison, point: Point) -> str:
 
 def _leads(comparison: Comparison) -> str:
     """Who is surely ahead of whom with as many weights; empty if nobody is."""
-    claims: dict[str, list[str]] = {}
     metric, open_ = comparison.metric, False
-    for target, entries in at_equal_density(comparison).items():
-        competing = {name: entry for name, entry in entries.items() if entry.competes}
-        first = max(
-            competing.values(),
-            key=lambda entry: (len(entry.ahead_of), metric.gain(entry.point.value.mean, 0.0)),
+    held = competitions(comparison)
+    several = len({own.measure for own in held}) > 1
+    claims: dict[str, list[str]] = {}
+    for own in held:
+        competing = own.competing
+        name, first = max(
+            competing.items(),
+            key=lambda pair: (len(pair[1].ahead_of), metric.gain(pair[1].point.value.mean, 0.0)),
         )
         if first.ahead_of:
-            equal = [name for name, e in competing.items() if e.ahead_of == first.ahead_of]
+            equal = [row for row, e in competing.items() if e.ahead_of == first.ahead_of]
             who = f"{_listed(equal)} {'leads' if len(equal) == 1 else 'lead'}"
-            whom = "all others" if first.leads else _listed(first.ahead_of)
-            claims.setdefault(f"{who} {whom}", []).append(f"{100 * target:.3g} %")
-        open_ |= len(competing) > 1 and not first.leads
+            whom = "all others" if own.leads(name) else _listed(first.ahead_of)
+            where = f"{100 * own.target:.3g} %{f' ({own.measure})' if several else ''}"
+            claims.setdefault(f"{who} {whom}", []).append(where)
+        open_ |= len(competing) > 1 and not own.leads(name)
     if not claims:
         return ""
-    said = [f"{claim} at {_listed(targets)}" for claim, targets in claims.items()]
+    said = [f"{claim} at {_listed(places)}" for claim, places in claims.items()]
     rest = "; the rest is within the error" if open_ else ""
     return f"With equally many weights, {'; '.join(said)}{rest}."
 
 
 def _compared(comparison: Comparison) -> bool:
     """Whether there are networks with equally many weights."""
-    return any(
-        sum(entry.competes for entry in entries.values()) > 1
-        for entries in at_equal_density(comparison).values()
-    )
+    return any(len(own.competing) > 1 for own in competitions(comparison))
 
 
 def _with_unit(metric: MetricInfo, text: str) -> str:

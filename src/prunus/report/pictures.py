@@ -9,8 +9,9 @@ from functools import partial
 import altair as alt
 
 from prunus.report.charts import Width, limits, metric_chart
+from prunus.report.competition import Competition
 from prunus.report.model import Comparison, Point, Series
-from prunus.report.ranking import Ranking, ranking_chart, rankings
+from prunus.report.ranking import competing_points, ranking_chart, rankings
 from prunus.report.tables import margin_text
 from prunus.report.views import View, views
 
@@ -29,7 +30,7 @@ class Picture:
 def pictures(comparison: Comparison) -> list[Picture]:
     """All plots; the one that says most is the first.
 
-    That is a ranking if most points are in it, and else the curves against the density.
+    Those are rankings if most points are in one, and else the curves against the density.
     """
     curves = [
         Picture(
@@ -40,15 +41,17 @@ def pictures(comparison: Comparison) -> list[Picture]:
         for view in views(comparison)
     ]
     found = rankings(comparison)
+    several = len({own.measure for own in found}) > 1
     ranked = [
         Picture(
-            f"methods at {100 * target:.3g} %",
-            _caption_of_ranking(comparison, target, ranking),
-            partial(ranking_chart, comparison, ranking),
+            f"methods at {100 * own.target:.3g} %{f', {own.measure}' if several else ''}",
+            _caption_of_ranking(comparison, own),
+            partial(ranking_chart, comparison, own),
         )
-        for target, ranking in found.items()
+        for own in found
     ]
-    most = max(map(len, found.values()), default=0) > len(comparison.points) / 2
+    in_rankings = sum(len(own.competing) for own in found)
+    most = in_rankings > len(comparison.points) / 2
     return [*ranked, *curves] if most else [*curves, *ranked]
 
 
@@ -69,14 +72,14 @@ def _caption_of_view(comparison: Comparison, view: View) -> str:
     return f"{text}."
 
 
-def _caption_of_ranking(comparison: Comparison, target: float, ranking: Ranking) -> str:
-    points = [entry.point for entry in ranking.values()]
+def _caption_of_ranking(comparison: Comparison, ranked: Competition) -> str:
+    points = competing_points(ranked)
     right = "Right" if comparison.metric.higher_is_better else "Left"
-    text = f"With {100 * target:.3g} % of the weights. {right} is better. "
+    text = f"With {100 * ranked.target:.3g} % of the weights, {ranked.measure}. {right} is better. "
     text += _axis(comparison, points, "horizontal")
     if comparison.dense is not None:
         text += _dense(comparison)
-    if any(entry.behind for entry in ranking.values()):
+    if any(entry.behind for entry in ranked.competing.values()):
         text += (
             "A hollow circle: another method is ahead, by a paired difference whose 95 % interval "
             "excludes zero. "

@@ -9,48 +9,45 @@ from typing import Any
 import altair as alt
 
 from prunus.report.charts import GREY, WIDTH, Width, axis_title, colours, limits
-from prunus.report.model import Comparison, Series
+from prunus.report.competition import Competition, Entry, competitions
+from prunus.report.model import Comparison, Point, Series
 from prunus.report.panel_charts import readable
 from prunus.report.parameters import as_text
-from prunus.report.select import Entry, at_equal_density
 from prunus.report.tables import KEPT, scaled, spread
 
 MANY = 4
 """With fewer methods at a density, the plot against the density shows them just as well."""
 _LINE = 30  # pixels
 
-Ranking = Mapping[str, Entry]
-"""By the names of series, the best first."""
+
+def rankings(comparison: Comparison) -> list[Competition]:
+    """The competitions that have a plot: those of many methods, the best of which is first."""
+    return [own for own in competitions(comparison) if len(own.competing) >= MANY]
 
 
-def rankings(comparison: Comparison) -> dict[float, Ranking]:
-    """For each density at which many methods compete, these methods."""
-    metric = comparison.metric
-    found: dict[float, Ranking] = {}
-    for target, entries in at_equal_density(comparison).items():
-        competing = [(name, entry) for name, entry in entries.items() if entry.competes]
-        if len(competing) >= MANY:
-            competing.sort(key=lambda own: -metric.gain(own[1].point.value.mean, 0.0))
-            found[target] = dict(competing)
-    return found
+def competing_points(ranked: Competition) -> list[Point]:
+    return [entry.point for entry in ranked.competing.values()]
 
 
 def ranking_chart(
-    comparison: Comparison, ranking: Ranking, order: Sequence[Series], width: Width = WIDTH
+    comparison: Comparison, ranked: Competition, order: Sequence[Series], width: Width = WIDTH
 ) -> alt.LayerChart:
-    """A line for each method, with its 95 % interval; the dense network as a rule across all.
+    """A line for each method, the best first, with its 95 % interval; the dense network as a rule.
 
     A circle is hollow where another method is surely better.
     """
     metric, dense = comparison.metric, comparison.dense
     colour_of = colours(order)
     numbers = {id(point): i for i, point in enumerate(comparison.points)}
+    entries = sorted(
+        ranked.competing.items(), key=lambda own: -metric.gain(own[1].point.value.mean, 0.0)
+    )
     rows = [
-        _row(comparison, name, entry, numbers[id(entry.point)], at, colour_of[name])
-        for at, (name, entry) in enumerate(ranking.items())
+        _row(comparison, row, entry, numbers[id(entry.point)], at, colour_of)
+        for at, (row, entry) in enumerate(entries)
     ]
     scale = alt.Scale(
-        domain=limits(comparison, [entry.point for entry in ranking.values()]),
+        domain=limits(comparison, competing_points(ranked)),
         zero=False,
         nice=False,
     )
@@ -60,7 +57,7 @@ def ranking_chart(
     x = alt.X("value:Q", title=title, scale=scale)
     y = alt.Y(
         "method:N",
-        sort=list(ranking),
+        sort=[row for row, _ in entries],
         title=None,
         axis=alt.Axis(grid=True, labelLimit=260, labelPadding=8, ticks=False, domain=False),
     )
@@ -105,9 +102,15 @@ def ranking_chart(
 
 
 def _row(
-    comparison: Comparison, name: str, entry: Entry, number: int, at: int, colour: str
+    comparison: Comparison,
+    name: str,
+    entry: Entry,
+    number: int,
+    at: int,
+    colour_of: Mapping[str, str],
 ) -> dict[str, Any]:
     metric, point = comparison.metric, entry.point
+    colour = colour_of[point.series.name]
     found = point.value.estimate
     ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
     low, high = (scaled(metric, end) for end in ends)

@@ -9,11 +9,12 @@ from math import isfinite
 from operator import itemgetter
 from typing import get_args
 
+from prunus.report.competition import Competition, competitions
 from prunus.report.intervals import Estimate, Measured
 from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Measure, Record, ReportData
-from prunus.report.select import Entry, at_equal_density, cost_of, picks, whole_cost
+from prunus.report.select import cost_of, picks, whole_cost
 from prunus.report.speeds import batches_of, speed_text
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
@@ -133,25 +134,30 @@ def density_table(comparison: Comparison) -> Table:
     Leads are strong. A subnetwork that is not near enough to the target to compete has its own
     density behind its value.
     """
-    metric, found = comparison.metric, at_equal_density(comparison)
+    metric = comparison.metric
+    columns: dict[float, dict[Measure, Competition]] = {}
+    for competition in competitions(comparison):
+        columns.setdefault(competition.target, {})[competition.measure] = competition
     rows: list[list[str]] = []
     for series in comparison.series:
         cells: list[str] = []
-        for entries in found.values():
-            entry = entries.get(series.name)
+        for held in columns.values():
+            own = held.get(series.measure)
+            entry = own.entries.get(series.row) if own else None
             text = spread(metric, entry.point.value) if entry else "–"
             if entry and not entry.competes:
                 text += f" (at {number(KEPT, entry.point.density.mean)} %)"
-            cells.append(Strong(text) if entry and entry.leads else text)
+            strong = own is not None and entry is not None and own.leads(series.row)
+            cells.append(Strong(text) if strong else text)
         if any(cell != "–" for cell in cells):
             rows.append([series.name, *cells])
-    columns = [f"{100 * target:.3g} % kept{_of_all(here)}" for target, here in found.items()]
-    return Table([f"{heading(metric)} with", *columns], rows)
+    titles = [f"{100 * target:.3g} % kept{_of_all(held)}" for target, held in columns.items()]
+    return Table([f"{heading(metric)} with", *titles], rows)
 
 
-def _of_all(entries: Mapping[str, Entry]) -> str:
+def _of_all(held: Mapping[Measure, Competition]) -> str:
     """What those that compete at a density keep of all weights, where that is known."""
-    competing = [entry.point for entry in entries.values() if entry.competes]
+    competing = [entry.point for own in held.values() for entry in own.competing.values()]
     known = [kept.mean for point in competing if (kept := point.kept("network_density"))]
     if not known:
         return ""
