@@ -227,10 +227,13 @@ def _sizes(point: Point, names: Iterable[str]) -> list[str]:
 
 
 def ordered_points(comparison: Comparison) -> list[Point]:
-    """Points of the same parameters together: where one row takes the rates of another."""
-    points = comparison.points
-    order = list(dict.fromkeys(as_text(point.parameters) for point in points))
-    return sorted(points, key=lambda point: order.index(as_text(point.parameters)))
+    """Points of the same parameters together (as where one row takes the rates of another), those
+    that keep most weights first."""
+    groups: dict[str, list[Point]] = {}
+    for point in comparison.points:
+        groups.setdefault(as_text(point.parameters), []).append(point)
+    ordered = sorted(groups.values(), key=lambda points: -max(p.density.mean for p in points))
+    return [point for points in ordered for point in points]
 
 
 # How it was measured: the checklist of Blalock et al. (2020), appendix B
