@@ -28,7 +28,7 @@ from prunus.deployment.onnx import encode_onnx, session
 from prunus.deployment.timing import medians
 from prunus.files import write_atomically
 from prunus.runs.results import read_results
-from prunus.runs.settings import DataOfRun
+from prunus.runs.settings import TaskOfRun
 from prunus.runs.settings_file import read_settings
 from prunus.tasks import Task, load_task
 from prunus.tasks.data import LoaderOptions
@@ -51,7 +51,7 @@ def trained(folder: Path, data: Path, threads: int) -> Trained:
     assert results is not None and results.finished, f"{folder} is not a finished run"
     path = [stage.ticket for stage in results.stages if stage.ticket][-1]
     ticket = prunus.Ticket.load(folder / path)
-    own = DataOfRun.parse(read_settings(folder / "settings.yaml"))
+    own = TaskOfRun.parse(read_settings(folder / "settings.yaml"))
     task = load_task(ticket.manifest.task or "", data, own.data)
     example = batch_of(task, 128)
     made = deploy(task.build(), ticket, example, weights="ticket", threads=threads)

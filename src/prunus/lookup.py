@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +22,9 @@ from prunus.errors import SettingError
 
 _MOST_NAMES_LISTED = 20
 _CODE = re.compile(r"([\w.-]+/)?[^\W\d][\w.]*:[^\W\d]\w*")
+_BY_COMPUTED_NAMES = {"importlib", "pkgutil", "__import__"}
+"""A source that uses one of these may import any module beside it."""
+_SOURCES: dict[Path, tuple[object, bytes]] = {}
 _TRUSTED: ContextVar[frozenset[str]] = ContextVar("trusted", default=frozenset())
 
 
@@ -98,13 +100,13 @@ def source_hash(names: Iterable[str]) -> str:
     """A hash of the source of the code that these names stand for; empty if they name none.
 
     It covers the module itself and all that it imports from beside it: from its own package or,
-    if it is in none, from its folder. The source is that of the time when it was first looked at,
-    because Python does not notice later changes either.
+    if it is in none, from its folder. The source is that of the time when the module was imported
+    (again), or else first looked at, because Python does not notice later changes either.
     """
     files: dict[str, bytes] = {}
     for name in names:
         if ":" in name:
-            import_named(_spec(name))
+            import_named(_spec(name), option=f"--task {name}")
             files |= _source_of(sys.modules[_spec(name).partition(":")[0]])
     if not files:
         return ""
@@ -112,32 +114,60 @@ def source_hash(names: Iterable[str]) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-@cache
 def _source_of(module: ModuleType) -> dict[str, bytes]:
+    path = Path(getattr(module, "__file__", None) or "")
+    if not path.is_file():
+        raise SettingError(
+            f"{module.__name__!r} has no file, so nobody would notice that its code has changed: "
+            "write it to a module, such as my_task.py, and name that"
+        )
+    name = module.__spec__.name if module.__spec__ else path.stem  # of `__main__`, its real one
+    if path.suffix != ".py":  # compiled
+        return {name: path.read_bytes()}
     files: dict[str, bytes] = {}
-    path = Path(module.__file__ or "")
-    if path.suffix == ".py":
-        depth = module.__name__.count(".") + (path.name == "__init__.py")
-        _collect_source(module.__name__, path.parents[depth], files)
+    depth = name.count(".") + (path.name == "__init__.py")
+    for one in _with_parents(name):
+        _collect_source(one, path.parents[depth], files, module.__spec__)
     return files
 
 
-def _collect_source(module: str, folder: Path, files: dict[str, bytes]) -> None:
+def _collect_source(module: str, folder: Path, files: dict[str, bytes], since: object) -> None:
     """Add the source of a module below `folder`, and of what it imports from there."""
     path = folder.joinpath(*module.split("."))
     found = next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
     if found is None or module in files:
         return
-    files[module] = found.read_bytes()
+    files[module] = _read(module, found, since)
     package = module if found.name == "__init__.py" else module.rpartition(".")[0]
     installed = {"site-packages", "dist-packages"} & set(folder.parts)
     try:
-        tree = ast.parse(files[module])
-    except SyntaxError:  # nobody has imported it yet
+        others = {*_imports(ast.parse(files[module]), package)}
+    except (SyntaxError, ValueError, RecursionError):  # nobody has imported it yet
         return
-    for other in _imports(tree, package):
+    if others & _BY_COMPUTED_NAMES:
+        others |= {*_modules(folder, module.partition(".")[0] if package else "")}
+    for other in others:
         if not installed or other.partition(".")[0] == module.partition(".")[0]:
-            _collect_source(other, folder, files)
+            _collect_source(other, folder, files, since)
+
+
+def _read(module: str, path: Path, since: object) -> bytes:
+    """The source of a module as Python knows it, whatever has become of the file since then.
+
+    `since` stands for the import of the module that needs it, which may import it only later.
+    """
+    imported = getattr(sys.modules.get(module), "__spec__", since)  # `reload` makes a new one
+    if path not in _SOURCES or _SOURCES[path][0] is not imported:
+        _SOURCES[path] = imported, path.read_bytes()
+    return _SOURCES[path][1]
+
+
+def _modules(folder: Path, package: str) -> Iterator[str]:
+    """All modules of a top-level package below `folder`; of none, all there and in packages."""
+    tops = [package] if package else [path.parent.name for path in folder.glob("*/__init__.py")]
+    paths = [] if package else [*folder.glob("*.py")]
+    for path in (*paths, *(path for top in tops for path in (folder / top).rglob("*.py"))):
+        yield ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
 
 
 def _imports(tree: ast.AST, package: str) -> Iterator[str]:
@@ -151,6 +181,8 @@ def _imports(tree: ast.AST, package: str) -> Iterator[str]:
             start = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
                 yield from _with_parents(f"{start}.{alias.name}")
+        elif isinstance(node, ast.Name) and node.id == "__import__":
+            yield node.id
 
 
 def _with_parents(module: str) -> Iterator[str]:

@@ -164,7 +164,7 @@ def task_of(
     path: Path, ticket: Ticket, task: str | None, data: Path | None, *, download: bool = False
 ) -> Task:
     """The task of a ticket, or another one, with the data as the run split them that wrote it."""
-    from prunus.runs.settings import DataOfRun
+    from prunus.runs.settings import TaskOfRun
     from prunus.runs.settings_file import read_settings
     from prunus.tasks import load_task
 
@@ -175,7 +175,7 @@ def task_of(
     file = resolved(path).parent.parent / "settings.yaml"
     content = read_settings(file) if file.exists() else {}
     try:
-        run = DataOfRun.parse(content)
+        run = TaskOfRun.parse(content)
     except SettingError as error:
         raise SettingError(f"{file}: {error}") from error
     if data is None and leads_out(run.data_root, "data_root", file.parent):
@@ -184,7 +184,9 @@ def task_of(
             "--data"
         )
     with trusting(task or ""):
-        return load_task(name, data or run.data_root, run.data, fetch_missing=download)
+        found = load_task(name, data or run.data_root, run.data, fetch_missing=download)
+        run.check_code(name)
+    return found
 
 
 def _last_ticket(folder: Path) -> Path:

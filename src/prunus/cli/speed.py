@@ -214,10 +214,10 @@ class _Tasks:
         self._known: dict[Any, Task] = {}
 
     def of(self, path: Path, ticket: Ticket) -> Task:
-        from prunus.runs.settings import DataOfRun
+        from prunus.runs.settings import TaskOfRun
         from prunus.runs.settings_file import read_settings
 
-        run = DataOfRun.parse(read_settings(path.parent.parent / "settings.yaml"))
+        run = TaskOfRun.parse(read_settings(path.parent.parent / "settings.yaml"))
         key = (ticket.manifest.task, run.model_dump_json())
         if key not in self._known:
             self._known[key] = task_of(path, ticket, None, self._data)

@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from warnings import warn
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
-from prunus.errors import SettingError
+from prunus.errors import PrunusWarning, SettingError
 from prunus.lookup import source_hash, unknown
 from prunus.runs.method_settings import MethodSettings, determining
 from prunus.schema import ADDED, NO_EFFECT, Schema
@@ -80,11 +81,24 @@ class RunSettings(Schema):
         return task.recipe
 
 
-class DataOfRun(Schema, extra="ignore"):
-    """What a run's settings, of any command, say about its data."""
+class TaskOfRun(Schema, extra="ignore"):
+    """What a run's settings, of any command, say about its task."""
 
+    task: str = ""
     data: DataOptions = DataOptions()
     data_root: Folder = Path("data")
+    code_fingerprint: str = ""
+    method: dict[str, Any] = Field(default_factory=dict)
+
+    def check_code(self, name: str) -> None:
+        """Warn if the code of task `name` is not the one that the run was made with."""
+        own_method = ":" in str(self.method.get("name"))  # is in the fingerprint too
+        if name == self.task and not own_method and source_hash([name]) != self.code_fingerprint:
+            warn(
+                f"the code of {name} is not the one that the run was made with: it has changed",
+                PrunusWarning,
+                stacklevel=2,
+            )
 
 
 class TrainSettings(RunSettings):
@@ -195,10 +209,11 @@ def resolve(
         raise unknown("recipe", name, RECIPES)
     recipe = None if name is None else RECIPES[name].changed(**changes)
     settings = schema.parse({**values, "recipe": recipe or _NOT_YET_KNOWN})
+    code = source_hash(settings.names)  # before the data are read, which takes its time
     task = load(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
     found: dict[str, Any] = {
         "data_fingerprint": task.data.fingerprint,
-        "code_fingerprint": source_hash(settings.names),
+        "code_fingerprint": code,
         "recipe": recipe or schema.base_recipe(task).changed(**changes),
     }
     if isinstance(settings, _WithMethod) and "select" not in method:
