@@ -35,6 +35,8 @@ class UntrustedError(SettingError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a `name` that is not among the `known` ones, with the nearest of them."""
     known = sorted(known)
+    if not known:
+        return SettingError(f"there is no {kind} named {name!r}, nor any other")
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     listed = f" Known: {', '.join(known)}." if len(known) <= _MOST_NAMES_LISTED else ""

@@ -208,6 +208,16 @@ def test_certificates_that_are_not_there() -> None:
         pass
 
 
+def test_an_address_without_the_encryption_that_is_required() -> None:
+    dask = pytest.importorskip("dask")
+    with (
+        dask.config.set({"distributed.comm.require-encryption": True}),
+        pytest.raises(SettingError, match=r"tcp://localhost:1: .* begins with tls://"),
+        dask_executor("tcp://localhost:1"),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("command", [["demo"], ["report", "runs"], ["reproduce", "figure3"]])
 def test_missing_packages_are_told_before_any_work(
     cli: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]

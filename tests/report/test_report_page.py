@@ -117,8 +117,28 @@ def test_the_command_that_re_trains(runs, monkeypatch):
     words = shlex.split(retrain_command(first))
     assert words == ["prunus", "retrain", ticket, "--seed", "3", "--set",
                      "recipe={batch_size: 128, epochs: 4}"]  # fmt: skip
-    assert shlex.split(retrain_command(second))[3:] == ["--config", str(again / "settings.yaml")]
-    # What the command line makes of it, up to where it would run
+    assert shlex.split(retrain_command(second))[3:] == [
+        "--config", str(again / "settings.yaml"), "--out", str(again.parent)
+    ]  # fmt: skip
+    given = as_the_command_line_takes_it(first, monkeypatch)
+    assert given["recipe"] == {"batch_size": 128, "epochs": 4}
+    assert (given["seed"], given["ticket"]) == (3, ticket)
+
+
+def test_the_command_of_a_run_that_has_folders_elsewhere(runs, monkeypatch):
+    folder = runs.search("cs", 0, [(0.5, 0.8)])
+    again = runs.retrain(folder, 1, 0.9)
+    for path in (folder / "settings.yaml", again / "settings.yaml"):  # as in a sweep
+        path.write_text(f"{path.read_text()}out: {runs.root}\ndata_root: /srv/data\n")
+    (record,) = read_runs(runs.root).records
+    given = as_the_command_line_takes_it(record, monkeypatch)
+    assert (given["data_root"], given["out"]) == ("/srv/data", str(runs.root))
+    given = as_the_command_line_takes_it(replace(record, retraining=None), monkeypatch)
+    assert given["data_root"] == "/srv/data"
+
+
+def as_the_command_line_takes_it(record, monkeypatch):
+    """The settings that its command stands for, up to where it would run."""
     given = {}
 
     def resolve(_, settings, **__):
@@ -127,9 +147,8 @@ def test_the_command_that_re_trains(runs, monkeypatch):
 
     monkeypatch.setattr("prunus.runs.resolve", resolve)
     with pytest.raises(SettingError, match="enough"):
-        app(words[1:])
-    assert given["recipe"] == {"batch_size": 128, "epochs": 4}
-    assert (given["seed"], given["ticket"]) == (3, ticket)
+        app(shlex.split(retrain_command(record))[1:])
+    return given
 
 
 def test_page_escapes_what_files_say(tmp_path):

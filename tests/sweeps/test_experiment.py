@@ -91,6 +91,9 @@ def test_scales_are_merged_over_the_experiment():
     assert experiment.at_scale(None) is experiment
     with pytest.raises(SettingError, match=r"no scale named 'smok'. Did you mean 'smoke'"):
         experiment.at_scale("smok")
+    without = experiment.model_copy(update={"scales": {}})
+    with pytest.raises(SettingError, match=r"no scale named 'smoke', nor any other$"):
+        without.at_scale("smoke")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from prunus.report.parameters import as_text, flattened
 from prunus.report.records import Record
 from prunus.report.tables import KEPT, SIZES, scaled
 from prunus.runs.results import METRICS, EpochMetrics, parse_epoch
+from prunus.runs.settings import DataOfRun
 from prunus.tasks.metrics import MetricInfo
 from prunus.tickets.ticket import Ticket
 
@@ -56,12 +57,19 @@ def describe(record: Record) -> dict[str, Any]:
 
 
 def retrain_command(record: Record) -> str | None:
-    """What re-trains the ticket as it was re-trained, or else as the search trained."""
+    """What re-trains the ticket as it was re-trained, or else as the search trained.
+
+    It names folders outside of the run's, because no settings file may; but no code of others.
+    """
     if record.ticket is None:
         return None
     words = ["prunus", "retrain", str(record.ticket)]
+    data = record.settings.get("data_root")
+    if isinstance(data, str) and data != str(DataOfRun().data_root):
+        words += ["--data", data]
     if record.retraining is not None:
         words += ["--config", str(record.retraining / "settings.yaml")]
+        words += ["--out", str(record.retraining.parent)]
     else:
         words += ["--seed", str(record.seed)]
         for name in ("recipe", "data"):

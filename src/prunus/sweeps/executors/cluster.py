@@ -27,7 +27,7 @@ def dask_executor(address: str, resources: Mapping[str, float] | None = None) ->
             f"{how_to_install('cluster')}"
         ) from error
     try:
-        _check_certificates(address)
+        _check_encryption(address)
         client = Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # no answer, no certificates, no address
         raise SettingError(f"no Dask scheduler answers at {address}: {error}") from error
@@ -36,15 +36,21 @@ def dask_executor(address: str, resources: Mapping[str, float] | None = None) ->
         yield client.get_executor(pure=False, resources=dict(resources or {}) or None)
 
 
-def _check_certificates(address: str) -> None:
-    """Raise what is wrong with them at once: a client without any takes a minute to end."""
+def _check_encryption(address: str) -> None:
+    """Raise what is wrong with it at once: a client that is refused takes a minute to end."""
     from distributed.security import Security
 
+    security = Security()
     if not address.startswith("tls://"):
+        if security.require_encryption:
+            raise ValueError(
+                "Dask's configuration requires encryption (distributed.comm.require-encryption): "
+                "give an address that begins with tls://"
+            )
         return
     names = "certificates (distributed.comm.tls)"
     try:
-        found = Security().get_connection_args("client").get("ssl_context")
+        found = security.get_connection_args("client").get("ssl_context")
     except OSError as error:  # which does not say of which file
         raise ValueError(f"cannot read the {names} of Dask's configuration: {error}") from error
     if found is None:

@@ -32,7 +32,7 @@ def cifar10(root: Path, options: DataOptions) -> ArrayData:
 
 
 def cifar100(root: Path, options: DataOptions) -> ArrayData:
-    """CIFAR-100: the same numbers of images, of one hundred classes (the fine labels)."""
+    """CIFAR-100: like CIFAR-10, with one hundred classes (the fine labels)."""
     return _cifar("cifar100", root, options, "fine_labels", num_classes=100)
 
 

@@ -30,7 +30,7 @@ def mnist(root: Path, options: DataOptions) -> ArrayData:
 
 
 def fashion_mnist(root: Path, options: DataOptions) -> ArrayData:
-    """Fashion-MNIST: the same numbers of images of clothes, randomly cropped and mirrored."""
+    """Fashion-MNIST: like MNIST, but of clothes, and randomly cropped and mirrored."""
     return _idx_data("fashion-mnist", root, options, augment=True)
 
 

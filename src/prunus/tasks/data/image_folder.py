@@ -80,10 +80,10 @@ class ImageFolderData:
 
 
 def image_folder(folder: Path, options: DataOptions) -> ImageFolderData:
-    """The data in a tree of class folders; see `read_tree` for the layouts.
+    """Images of your own, in a folder for each class (`--data FOLDER`); resized to one size.
 
-    Unless the options say otherwise, the network sees images about as large as the files are, but
-    no larger than those of ImageNet.
+    `read_tree` has the layouts. Unless the options say otherwise, the network sees images about as
+    large as the files are, but no larger than those of ImageNet.
     """
     require_pillow()
     splits = read_tree(folder, options)
