@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -67,6 +68,14 @@ def cli(prunus_command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """`prunus_command` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return prunus_command
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """Ctrl-C for this process, which hears it even if the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

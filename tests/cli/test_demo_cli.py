@@ -1,12 +1,10 @@
 """`prunus demo` and `prunus inspect`, as a person types them."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
 from prunus.report.file import read_report
-from support.processes import SECONDS, started, wait_until
+from support.processes import meanwhile
 from support.sweeping import Here
 
 COMMAND = ("demo", "--scale", "smoke", "--out", "there")
@@ -47,25 +45,22 @@ def test_table_verdict_and_files(cli, monkeypatch):
     assert status == 0 and "digits/digits_convnet" in output and "density" in output
 
 
-def test_interrupted_and_run_again(tmp_path):
-    """By Ctrl-C, in worker processes: the same command resumes."""
-    state = tmp_path / "there/sweep.json"
+def test_interrupted_and_run_again(cli, ctrl_c):
+    """By Ctrl-C, with a worker process: the same command resumes."""
+    state = Path("there/sweep.json")
 
     def begun():
         return state.exists() and '"finished"' in state.read_text()
 
-    with started("-m", "prunus", *COMMAND, "--workers", "1", cwd=tmp_path) as process:
-        wait_until(begun, process)
-        os.kill(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode != 0 and "Traceback" not in errors
+    with meanwhile(begun, ctrl_c):
+        status, _, errors = cli(*COMMAND, "--workers", "1")
+    assert status != 0 and "Traceback" not in errors
     # Not as the state says: a worker may finish a run while the sweep is being stopped.
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("there/*/results.json")]
+    results = [json.loads(path.read_text()) for path in Path().glob("there/*/results.json")]
     done = [run for run in results if run["finished"]]
     assert 0 < len(done) < 12
-    with started("-m", "prunus", *COMMAND, "--workers", "1", cwd=tmp_path) as process:
-        output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, errors
+    status, output, errors = cli(*COMMAND, "--workers", "1")
+    assert status == 0, errors
     assert output.count("] digits/digits_convnet ") == 12 - len(done) and "  ETA 0:" in output
 
 

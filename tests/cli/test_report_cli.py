@@ -12,7 +12,7 @@ from prunus.sweeps import Experiment
 from prunus.sweeps.plan import make_plan
 from prunus.sweeps.state import SweepFile, survey
 from support.made_runs import Runs
-from support.processes import SECONDS, started, wait_until
+from support.processes import SECONDS, meanwhile, started
 
 
 def test_everything_at_once(prunus_command, folder, tmp_path):
@@ -69,17 +69,20 @@ def sweep(root, folder, status):
     (root / "sweep.json").write_text(json.dumps(content))
 
 
-def test_watching_a_sweep_to_its_end(tmp_path):
-    root = tmp_path / "runs"
+def test_watching_a_sweep_to_its_end(prunus_command, tmp_path):
+    root, seen = tmp_path / "runs", []
     folder = Runs(root).search("cs", 0, [(0.5, 0.8)])
     sweep(root, folder, "running")
     page = root / "report.html"
-    with started("-m", "prunus", "report", root, "--watch") as process:
-        wait_until(page.exists, process)
-        assert "s: 1 runs, 1 running." in page.read_text() and 'id="live"' in page.read_text()
+
+    def end():
+        seen.append(page.read_text())
         sweep(root, folder, "finished")
-        output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, errors
+
+    with meanwhile(page.exists, end):
+        status, output, errors = prunus_command("report", root, "--watch")
+    assert status == 0, errors
+    assert "s: 1 runs, 1 running." in seen[0] and 'id="live"' in seen[0]
     assert "s: 1 runs, 1 finished." in page.read_text() and 'id="live">' not in page.read_text()
     assert output.count("Page: ") == 2
 

@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from support.processes import PLAIN
+
 HERE = Path(__file__).parent
 MOST = {"demo": 3, "images": 3, "model": 2, "compare": 2}
 SHORT = {
@@ -49,7 +51,7 @@ class User:
         with subprocess.Popen(
             ["bash", "-c", f"exec {command} {extra}"],
             cwd=self.folder,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, "PYTHONPATH": PLAIN},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

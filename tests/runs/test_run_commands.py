@@ -11,7 +11,7 @@ import pytest
 
 from prunus import Ticket
 from prunus.cli import app
-from support.processes import SECONDS, run, started, wait_until
+from support.processes import SECONDS, meanwhile, run, started, wait_until
 
 
 def small(epochs=2, batch_size=25, images=100):
@@ -269,12 +269,10 @@ def test_sigterm_to_two_processes_and_resuming(together, tmp_path):
         assert (own / name).read_bytes() == (together / name).read_bytes()
 
 
-def test_ctrl_c(tmp_path):
-    with started("-m", "prunus", "train", *small(epochs=500), cwd=tmp_path) as process:
-        wait_until(lambda: list(tmp_path.glob("runs/*/metrics.jsonl")), process)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130
+def test_ctrl_c(cli, ctrl_c):
+    with meanwhile(lambda: list(Path().glob("runs/*/metrics.jsonl")), ctrl_c):
+        status, _, errors = cli("train", *small(epochs=500))
+    assert status == 130
     assert "prunus: stopped by SIGINT after writing a checkpoint" in errors
     assert "Traceback" not in errors
 

@@ -1,10 +1,12 @@
 """Programs that tests start. They never wait for ever and leave no process behind."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,11 +20,31 @@ import torch.multiprocessing as mp
 
 import prunus
 
-IMPORTED_FROM = os.pathsep.join(
-    str(path) for path in (Path(prunus.__file__).parents[1], Path(__file__).parents[1])
-)
+HERE = Path(__file__).parent
+PLAIN = str(HERE / "plain")
+IMPORTED_FROM = os.pathsep.join([PLAIN, str(Path(prunus.__file__).parents[1]), str(HERE.parent)])
 SECONDS = 240
 """The limit for one program: less than the limit of a test, and many times what it needs."""
+
+
+@contextmanager
+def meanwhile(condition: Callable[[], object], act: Callable[[], object]) -> Iterator[None]:
+    """Within this context, another thread calls `act()` as soon as `condition()` holds."""
+    over = threading.Event()
+
+    def wait() -> None:
+        while not condition():
+            if over.wait(0.01):
+                return
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(SECONDS)
 
 
 @contextmanager
@@ -70,9 +92,15 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) 
 
 
 def found_by_two(worker: Callable[[int], Any]) -> list[Any]:
-    """What `worker(rank)` finds in each of two processes, which know each other."""
+    """What `worker(rank)` finds in each of two processes, which know each other.
+
+    They are forked from a process that has loaded what takes seconds to load, and has done no more.
+    """
+    multiprocessing.set_forkserver_preload(["torch.distributed.fsdp", "prunus.runs"])
     with tempfile.TemporaryDirectory() as folder:
-        context = mp.spawn(_one_of_two, (worker, folder), nprocs=2, join=False, daemon=True)
+        context = mp.start_processes(
+            _one_of_two, (worker, folder), 2, join=False, daemon=True, start_method="forkserver"
+        )
         deadline = time.monotonic() + SECONDS
         try:
             while not context.join(timeout=1):
