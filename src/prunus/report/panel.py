@@ -24,7 +24,7 @@ from prunus.report.parameters import as_text, flattened
 from prunus.report.records import Record
 from prunus.report.tables import KEPT, SIZES, scaled
 from prunus.runs.results import METRICS, EpochMetrics, parse_epoch
-from prunus.runs.settings import DataOfRun
+from prunus.runs.settings import TaskOfRun
 from prunus.tasks.metrics import MetricInfo
 from prunus.tickets.ticket import Ticket
 
@@ -65,7 +65,7 @@ def retrain_command(record: Record) -> str | None:
         return None
     words = ["prunus", "retrain", str(record.ticket)]
     data = record.settings.get("data_root")
-    if isinstance(data, str) and data != str(DataOfRun().data_root):
+    if isinstance(data, str) and data != str(TaskOfRun().data_root):
         words += ["--data", data]
     if record.retraining is not None:
         words += ["--config", str(record.retraining / "settings.yaml")]
