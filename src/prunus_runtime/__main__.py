@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -24,6 +25,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         COMMANDS[options.command](options)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a reader that is gone is noticed
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor at Python's end
+        print("error: what read our output is gone (such as | head)", file=sys.stderr)
+        return 1
     except (ValueError, OSError) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 1

@@ -19,7 +19,8 @@ from prunus.errors import in_words
 from prunus.sweeps.executors.cluster import dask_executor
 from prunus.tasks.data import DamagedDataError, DataOptions
 from prunus.tasks.data.image_tree import read_tree
-from prunus.tasks.losses import cross_entropy, token_cross_entropy
+from prunus.tasks.losses import IGNORED, cross_entropy, token_cross_entropy
+from prunus.tasks.metrics import accuracy
 from prunus.training import Trainer
 from prunus.training.folder_lock import FolderLock
 
@@ -143,6 +144,25 @@ def test_a_folder_that_is_moved_away(cli: Command, monkeypatch: pytest.MonkeyPat
     assert content("runs") == content("whole")
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_is_moved_while_it_is_written_to(
+    cli: Command, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    real = os.fsync
+
+    def moving(descriptor: int) -> None:
+        real(descriptor)
+        if Path("runs").exists() and next(Path("runs").glob("*/checkpoints/.*"), None):
+            [run] = Path("runs").iterdir()
+            run.rename("elsewhere")
+            if replaced:
+                run.touch()
+
+    monkeypatch.setattr(os, "fsync", moving)
+    status, _, errors = cli(*TRAIN)
+    assert status == 1 and one_line(errors) and "was moved or deleted" in errors, errors
+
+
 @pytest.mark.parametrize("arguments", [TRAIN, ["inspect", "ticket"]])
 def test_a_reader_that_goes_away(
     cli: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[object]
@@ -177,6 +197,10 @@ def test_labels_that_the_network_has_no_output_for() -> None:
     for loss in (cross_entropy, token_cross_entropy):
         with pytest.raises(SettingError, match=r"labels are from 0 to 3, .* classes 0 to 2"):
             loss(output, (None, labels))
+    for wrong in (labels, labels - 1):
+        with pytest.raises(SettingError, match="number the classes from 0"):
+            accuracy.measure(output, (None, wrong))
+    assert accuracy.measure(output, (None, torch.tensor([0, IGNORED]))).tolist() == [1, 2]
 
 
 def test_images_that_are_links_to_nowhere(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -170,6 +171,15 @@ def test_the_command_runs_and_describes(model, tmp_path, capsys):
     described = capsys.readouterr().out
     assert "multiply-adds" in described
     assert f"file: {model.stat().st_size:,} bytes" in described
+
+
+def test_the_command_whose_reader_goes_away(model, monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with monkeypatch.context() as patch, os.fdopen(writer, "w") as stdout:
+        patch.setattr(sys, "stdout", stdout)
+        assert main(["info", str(model)]) == 1
+    assert capsys.readouterr().err == "error: what read our output is gone (such as | head)\n"
 
 
 def test_the_command_says_what_is_wrong(model, tmp_path, capsys):

@@ -13,6 +13,9 @@ from prunus.errors import SettingError
 Loss = Callable[..., Tensor]
 """`loss(output, batch)`. If it also takes `label_smoothing`, a recipe can set that."""
 
+IGNORED = -100
+"""The label of what does not count, as in PyTorch."""
+
 
 def cross_entropy(output: Tensor, batch: Any, *, label_smoothing: float = 0.0) -> Tensor:
     """Of classes: logits on axis 1 of the output; class numbers come second in the batch."""
@@ -28,12 +31,20 @@ def token_cross_entropy(output: Tensor, batch: Any, *, label_smoothing: float = 
 def _cross_entropy(output: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
     try:
         return F.cross_entropy(output, labels, label_smoothing=label_smoothing)
-    except IndexError as error:  # on a CPU; elsewhere the device itself stops
+    except IndexError:  # on a CPU; elsewhere the device itself stops
+        check_labels(labels, output.shape[1])
+        raise
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Raise if there are labels that no class of the network's output has."""
+    known = labels[labels != IGNORED]
+    if known.numel() and not 0 <= int(known.min()) <= int(known.max()) < classes:
         raise SettingError(
-            f"the labels are from {int(labels.min())} to {int(labels.max())}, and the network has "
-            f"outputs for the classes 0 to {output.shape[1] - 1}: number the classes from 0, or "
-            "give the network more outputs"
-        ) from error
+            f"the labels are from {int(known.min())} to {int(known.max())}, and the network has "
+            f"outputs for the classes 0 to {classes - 1}: number the classes from 0, or give the "
+            "network more outputs"
+        )
 
 
 def mean_squared_error(output: Tensor, batch: Any) -> Tensor:

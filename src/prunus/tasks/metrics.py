@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from prunus.tasks.losses import check_labels
+
 
 @dataclass(frozen=True)
 class MetricInfo:
@@ -63,6 +65,8 @@ class Metric:
 
 def _correct(output: Tensor, batch: Any) -> Tensor:
     labels = batch[1]
+    if labels.device.type == "cpu":  # elsewhere each look at the labels would be waited for
+        check_labels(labels, output.shape[1])
     return torch.stack([(output.argmax(1) == labels).sum(), labels.new_tensor(labels.numel())])
 
 

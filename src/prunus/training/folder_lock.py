@@ -60,7 +60,7 @@ class FolderLock:
             return
         try:
             same = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             same = False
         if not same:
             raise FolderGoneError(

@@ -92,7 +92,10 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._entered.__exit__(kind, error, traceback)
+        with ExitStack() as leaving:
+            leaving.push(self._entered)
+            if isinstance(error, OSError):
+                self.check_folder()  # which says more, if it was moved in the middle of a write
 
     def restore(self, model: nn.Module, method: Method | None = None) -> int:
         """Set model and method to where the run was; returns the number of the stage to train."""
