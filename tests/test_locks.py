@@ -48,6 +48,14 @@ def test_a_lock_has_all_that_its_extra_asks_for(extra: str) -> None:
         assert "--hash=sha256:" in package, package
 
 
+def test_make_installs_nothing_without_a_hash() -> None:
+    installs = re.findall(r"^\t\$\(PIP\) --no-deps (.+)$", (ROOT / "Makefile").read_text(), re.M)
+    *others, of_the_lock, ours = installs
+    assert others == ["-c constraints.txt torch"], "a local file, on our machines"
+    assert of_the_lock == "--require-hashes -r $<"
+    assert ours == "--no-build-isolation -e runtime -e ."
+
+
 def test_the_licences_of_the_lock_are_listed() -> None:
     rows = re.findall(
         r"^\| (\S+) \| (\S+) \| (.+) \| .+ \|$", (ROOT / "docs/licences.md").read_text(), re.M

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from prunus.errors import SettingError
-from prunus.tasks import load_task
+from prunus.runs import resolve
+from prunus.tasks import RECIPES, load_task
 from prunus.tasks.data import (
     DamagedDataError,
     DataOptions,
@@ -93,6 +94,14 @@ def test_the_batch_follows_from_their_number(tree: Path) -> None:
     assert "18 images to train with, 2 for validation and 6 for the test" in task.about
     assert "images of 32 pixels (--set data.image_size=N), 1 in a batch" in task.about
     assert load_task("imagenet/resnet50", tree.parent).recipe.batch_size == 256
+
+
+def test_the_batch_of_another_recipe_follows_too(tree: Path) -> None:
+    chosen = {"task": "image-folder/lenet", "data_root": str(tree), "recipe": {"name": "modern"}}
+    settings, _ = resolve("train", chosen)
+    assert settings.recipe == RECIPES["modern"].changed(batch_size=1), "a tenth of 18"
+    settings, _ = resolve("train", {**chosen, "recipe": {"name": "modern", "batch_size": 6}})
+    assert settings.recipe.batch_size == 6
 
 
 def test_a_tree_with_its_own_validation_set(tree: Path) -> None:

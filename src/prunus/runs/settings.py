@@ -211,10 +211,11 @@ def resolve(
     settings = schema.parse({**values, "recipe": recipe or _NOT_YET_KNOWN})
     code = source_hash(settings.names)  # before the data are read, which takes its time
     task = load(settings.task, settings.data_root, settings.data, fetch_missing=fetch_missing)
+    base = schema.base_recipe(task) if name is None else task.fitted(RECIPES[name])
     found: dict[str, Any] = {
         "data_fingerprint": task.data.fingerprint,
         "code_fingerprint": code,
-        "recipe": recipe or schema.base_recipe(task).changed(**changes),
+        "recipe": base.changed(**changes),
     }
     if isinstance(settings, _WithMethod) and "select" not in method:
         found["method"] = {

@@ -76,14 +76,15 @@ def load_task(
 def _fitted(task: Task, data: ImageFolderData) -> Task:
     """The task with what its images suggest: any folder may have few of them, and small ones."""
     splits = data.splits
-    batch = min(task.recipe.batch_size, max(1, len(splits.train) // _BATCHES))
+    task = replace(task, most_in_batch=max(1, len(splits.train) // _BATCHES))
+    recipe = task.fitted(task.recipe)
     about = (
         f"{data.num_classes} classes, {len(splits.train):,} images to train with, "
         f"{len(splits.validation):,} for validation and {len(splits.test):,} for the test. "
         f"Unless you say otherwise: images of {data.image_size} pixels (--set data.image_size=N), "
-        f"{batch} in a batch (--batch-size N)."
+        f"{recipe.batch_size} in a batch (--batch-size N)."
     )
-    return replace(task, recipe=task.recipe.changed(batch_size=batch), about=about)
+    return replace(task, recipe=recipe, about=about)
 
 
 def outline_task(name: str, *_args: object, **_options: object) -> Task:

@@ -43,6 +43,8 @@ class Task:
     knows it, so that it can be given JPEGs."""
     about: str = ""
     """What a person should know who starts a run: what was found in the data, and what follows."""
+    most_in_batch: int | None = None
+    """Samples that a batch of any recipe has at most, unless somebody says how many."""
 
     def __post_init__(self) -> None:
         names = [metric.info.name for metric in self.metrics]
@@ -60,6 +62,12 @@ class Task:
         if of_cifar and self.recipe in (RECIPES["tickets"], RECIPES["tickets-vgg"]):
             return RECIPES["pruning"].changed(batch_size=self.recipe.batch_size)
         return self.recipe.for_pruning()
+
+    def fitted(self, recipe: Recipe) -> Recipe:
+        """A recipe with batches that suit the data."""
+        if self.most_in_batch is None or recipe.batch_size <= self.most_in_batch:
+            return recipe
+        return recipe.changed(batch_size=self.most_in_batch)
 
     def loss_for(self, recipe: Recipe) -> Loss:
         """The loss to train with, smoothed if the recipe asks for it."""
