@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from prunus.cli.options import (
-    SPARSITY,
-    WHAT,
-    Flag,
-    RunOptions,
-    SparsityOptions,
-    use_threads,
-)
+from prunus.cli.options import SPARSITY, WHAT, Flag, RunOptions, SparsityOptions, use_threads
 from prunus.cli.output import answering, next_step
 from prunus.cli.trust import trusted_in
 from prunus.errors import SettingError

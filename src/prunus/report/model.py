@@ -209,24 +209,26 @@ def comparisons(records: Sequence[Record], margin: float = MARGIN) -> list[Compa
     for record in records:
         if record.command == "train":
             continue
+        own = _decisive(record.conditions)
         near = {
-            key: different(about[key], record.conditions) for key in dense if key[0] == record.task
+            key: len(different(about[key], record.conditions))
+            for key in dense
+            if key[0] == record.task and not different(_decisive(about[key]), own)
         }
-        near = {key: names for key, names in near.items() if not any(map(_decisive, names))}
-        key = min(near, key=lambda k: len(near[k])) if near else _alone(record)
+        key = min(near, key=near.__getitem__, default=_key(record.task, {**own, "dense": None}))
         members.setdefault(key, []).append(record)
-        about.setdefault(key, {n: v for n, v in record.conditions.items() if _decisive(n)})
+        about.setdefault(key, own)
     tasks = list(dict.fromkeys(record.task for record in records))
     found = []
     for key in sorted(about, key=lambda key: tasks.index(key[0])):
-        own, others = list(dense.get(key, {}).values()), members.get(key, [])
-        split = _split_of([*own, *others])
+        baselines, others = list(dense.get(key, {}).values()), members.get(key, [])
+        split = _split_of([*baselines, *others])
         found.append(
             Comparison(
                 task=key[0],
                 title=_title(key, about),
-                metric=[*own, *others][0].metric,
-                baselines=own,
+                metric=[*baselines, *others][0].metric,
+                baselines=baselines,
                 series=series_of(others, split),
                 split=split,
                 margin=margin,
@@ -287,14 +289,9 @@ def _key(task: str, conditions: Mapping[str, Any]) -> _Key:
     return task, json.dumps(conditions, sort_keys=True, default=str)
 
 
-def _alone(record: Record) -> _Key:
-    decisive = {n: v for n, v in record.conditions.items() if _decisive(n)}
-    return _key(record.task, {**decisive, "dense": None})
-
-
-def _decisive(name: str) -> bool:
-    """Whether networks that differ in this condition cannot be compared at all."""
-    return name.startswith("data") or name == "metric"
+def _decisive(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    """Those in which networks must not differ, or they cannot be compared at all."""
+    return {n: v for n, v in conditions.items() if n.startswith("data") or n == "metric"}
 
 
 def _title(key: _Key, about: Mapping[_Key, Mapping[str, Any]]) -> str:
