@@ -86,7 +86,7 @@ def test_a_lead_needs_a_paired_difference_that_excludes_zero():
     assert strong == [[False, True, False], [False, False, False]]
     assert str(table).splitlines()[1].split()[1] == "*92.00±4.97"
     assert finding(report).startswith(
-        "With equally many weights, cs leads all others at 10 %; the rest is within the error. "
+        "With equally many weights, cs leads gmp at 10 %; the rest is within the error. "
         "No subnetwork was shown to match "
     )
     assert not any("leads" in sentence for sentence in details(report)), "it is said once"
@@ -97,12 +97,16 @@ def test_who_is_behind_where_nobody_leads_all():
         row("cs", 0.1, 0.1, (0.90, 0.92, 0.94)),
         row("imp", 0.1, 0.1, (0.90, 0.921, 0.939)),
         row("mp", 0.1, 0.1, (0.80, 0.82, 0.84)),
+        row("cs", 0.05, 0.05, (0.90, 0.92, 0.94)),
+        row("imp", 0.05, 0.05, (0.80, 0.82, 0.84)),
+        row("mp", 0.05, 0.05, (0.70, 0.72, 0.74)),
     )
     assert {row: (e.ahead_of, e.behind) for row, e in found[0.1].entries.items()} == {
         "cs": (("mp",), ()), "imp": (("mp",), ()), "mp": ((), ("cs", "imp")),
     }  # fmt: skip
     assert finding(report).startswith(
-        "With equally many weights, cs and imp lead mp at 10 %; the rest is within the error. "
+        "With equally many weights, cs and imp lead mp at 10 %; cs leads all others at 5 %; the "
+        "rest is within the error. "
     )
     report, _ = entries(row("cs", 0.1, 0.1, (0.9, 0.9, 0.9)), row("mp", 0.1, 0.1, (0.8, 1, 0.9)))
     assert "With equally many weights, no method leads another." in details(report)
@@ -138,9 +142,9 @@ def test_fine_tuned_and_re_trained_networks_do_not_compete():
     held = {own.measure: own for own in competitions(report)}
     assert [m for m in held if held[m].leads("cs")] == ["fine-tuned"]
     assert [m for m in held if held[m].leads("mp")] == ["re-trained"]
-    assert (
-        "cs leads all others at 10 % (fine-tuned); mp leads all others at 10 % (re-trained)."
-    ) in " ".join([finding(report), *details(report)])
+    assert ("cs leads mp at 10 % (fine-tuned); mp leads cs at 10 % (re-trained).") in " ".join(
+        [finding(report), *details(report)]
+    )
     strong = {row[0]: isinstance(row[1], Strong) for row in density_table(report).rows}
     assert strong == {
         "cs, fine-tuned": True, "cs, re-trained": False,

@@ -114,7 +114,8 @@ def _leads(comparison: Comparison) -> str:
         if first.ahead_of:
             equal = [row for row, e in competing.items() if e.ahead_of == first.ahead_of]
             who = f"{_listed(equal)} {'leads' if len(equal) == 1 else 'lead'}"
-            whom = "all others" if own.leads(name) else _listed(first.ahead_of)
+            every = own.leads(name) and len(first.ahead_of) > 1
+            whom = "all others" if every else _listed(first.ahead_of)
             where = f"{100 * own.target:.3g} %{f' ({own.measure})' if several else ''}"
             claims.setdefault(f"{who} {whom}", []).append(where)
         open_ |= len(competing) > 1 and not own.leads(name)
