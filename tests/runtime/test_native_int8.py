@@ -12,7 +12,7 @@ from prunus_runtime.native.interface import ConvParameters, Kernel
 from prunus_runtime.planner import make_program
 from support.graphs import Builder, batch
 from support.integers import UNIT, integer_networks, quantized, weights
-from support.native_paths import BATCHES, ISAS, everything_split
+from support.native_paths import BATCHES, ISAS, runs
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -21,13 +21,8 @@ from support.native_paths import BATCHES, ISAS, everything_split
 def test_all_ways_give_the_same_integers(isa: str, graph: Graph) -> None:
     x = 8 * batch(graph, max(BATCHES))
     expected = reference.run(graph, x)
-    alone, shared, bundled = (Deployed(graph, threads, isa=isa) for threads in (1, 3, 2))
-    for n in BATCHES:
-        np.testing.assert_array_equal(alone(x[:n]), expected[:n])
-        with everything_split():
-            np.testing.assert_array_equal(shared(x[:n]), expected[:n])
-        with everything_split(bundled=True):
-            np.testing.assert_array_equal(bundled(x[:n]), expected[:n])
+    for n, found in runs(isa, graph, x):
+        np.testing.assert_array_equal(found, expected[:n])
 
 
 @given(graph=integer_networks())

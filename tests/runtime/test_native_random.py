@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from prunus_runtime import Deployed
 from prunus_runtime.graph import Graph
 from support.graphs import Builder, batch, graphs
-from support.native_paths import BATCHES, ISAS, everything_split
+from support.native_paths import BATCHES, ISAS, everything_split, runs
 from support.rounding import Values, run_bounded
 from support.transformers import transformers
 
@@ -50,17 +50,14 @@ def test_random_transformers(isa: str, graph: Graph) -> None:
 def check(isa: str, graph: Graph) -> None:
     x = batch(graph, max(BATCHES))
     expected, bound = run_bounded(graph, x)
-    alone, shared, bundled = (Deployed(graph, threads, isa=isa) for threads in (1, 3, 2))
-    for n in BATCHES:
-        assert_close(alone(x[:n]), expected[:n], bound[:n])
-        with everything_split():
-            assert_close(shared(x[:n]), expected[:n], bound[:n])
-        with everything_split(bundled=True):
-            assert_close(bundled(x[:n]), expected[:n], bound[:n])
+    for n, found in runs(isa, graph, x):
+        assert_close(found, expected[:n], bound[:n])
     if graph.tokens is not None and graph.tokens.shorter:
+        shared = Deployed(graph, 3, isa=isa)
         for length in {1, (x.shape[1] + 1) // 2}:
             some = np.ascontiguousarray(x[:17, :length])
-            assert_close(shared(some), *run_bounded(graph, some))
+            with everything_split():
+                assert_close(shared(some), *run_bounded(graph, some))
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray, bound: Values) -> None:

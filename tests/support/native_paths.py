@@ -1,10 +1,13 @@
 """The ways in which the native core can run on this machine, for tests."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from unittest.mock import patch
 
-from prunus_runtime import native
+import numpy as np
+
+from prunus_runtime import Deployed, native
+from prunus_runtime.graph import Graph
 
 ISAS = [isa for isa in native.ISAS if native.available() and native.lanes(isa)]
 
@@ -16,6 +19,21 @@ SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
 SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
 BUNDLED = dict.fromkeys(["tiled.FULL", "tiled.FULL_ACROSS"], dict.fromkeys(native.ISAS, -1))
 BUNDLED |= dict.fromkeys(["tiled.FULL_PACKED", "tiled.FULL_PACKED_ACROSS"], -1)
+
+
+def runs(isa: str, graph: Graph, x: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The output for the first n images, for each n of `BATCHES` and in each way to run them: by
+    one thread, shared by three, and by two in bundles."""
+    ways = (
+        (1, nullcontext()),
+        (3, everything_split()),
+        (2, everything_split(bundled=True)),
+    )
+    for threads, way in ways:
+        network = Deployed(graph, threads, isa=isa)
+        with way:
+            for n in BATCHES:
+                yield n, network(x[:n])
 
 
 @contextmanager
