@@ -218,7 +218,9 @@ class Handler(BaseHTTPRequestHandler):
         most = 2 * self.server.max_body // cost if cost > 1 else self.server.max_body
         if len(length) > 12 or int(length) > most:
             return self.send_error(413, f"the request has more than {most} bytes")
+        self.deadline = math.inf  # who waits for room is not late
         with self.server.room(cost * int(length)) as found:
+            self._start_clock()
             if not found:
                 return self.send_error(503, "the server has too much to do; try again later")
             return self._read(int(length))
