@@ -14,7 +14,7 @@ from prunus.runs.results import read_results
 from prunus.sweeps import SweepFile, make_plan, run_one, run_sweep, survey
 from prunus.sweeps.display import Display
 from prunus.sweeps.work import RunFailedError
-from prunus.training.folder_lock import BusyError, FolderLock
+from prunus.training.folder_lock import BusyError, FolderGoneError, FolderLock
 from support.sweeping import SMALL, TASK, TWELVE, Here, content, experiment
 
 BROKEN = "mine_for_sweeps:task"
@@ -223,3 +223,27 @@ def test_a_run_waits_for_another_at_work_on_it_but_not_for_ever(tmp_path, monkey
     threads = torch.get_num_threads()
     assert run_one(settings.model_dump(mode="json"), threads=2).finished
     assert torch.get_num_threads() == threads
+
+
+class Moving(Here):
+    """Moves the folder while a run is at work in it."""
+
+    def __init__(self, folder: Path, *, replaced: bool) -> None:
+        super().__init__()
+        self.folder, self.replaced = folder, replaced
+
+    def submit(self, *args, **options):
+        future = super().submit(*args, **options)
+        if self.folder.exists():
+            self.folder.rename(self.folder.with_name("elsewhere"))
+            if self.replaced:
+                self.folder.mkdir()
+        return future
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_is_moved_is_not_made_anew(tmp_path, replaced):
+    folder = tmp_path / "runs"
+    with pytest.raises(FolderGoneError, match="runs was moved or deleted while it was written to"):
+        run_sweep(experiment(), folder, Moving(folder, replaced=replaced))
+    assert not (folder / "sweep.json").exists()

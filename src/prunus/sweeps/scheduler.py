@@ -48,7 +48,7 @@ def run_sweep(
     """
     runs = make_plan(experiment, out) if plan is None else plan
     file = sweep_file(experiment, out)
-    lock = FolderLock(out)
+    file.lock = lock = FolderLock(out)
     lock.acquire()
     try:
         shown = display or Display(quiet=True)

@@ -15,6 +15,7 @@ from prunus.files import parse_json, read_text, resolved, write_atomically
 from prunus.runs.results import read_results
 from prunus.runs.settings import RunSettings
 from prunus.sweeps.planned import Planned, Ready, describe
+from prunus.training.folder_lock import FolderLock
 
 Status = Literal["pending", "running", "finished", "failed"]
 VERSION = 1
@@ -151,6 +152,8 @@ class SweepFile:
         self.folder, self.path = resolved(folder), resolved(folder) / "sweep.json"
         self._header = {"version": VERSION, **header}
         self._not_before = 0.0
+        self.lock: FolderLock | None = None
+        """Of the sweep at work, which notices if its folder is moved: it is not made anew."""
 
     def failures(self) -> dict[str, str]:
         """Id of each run that failed when the sweep ran last -> its cause."""
@@ -176,6 +179,8 @@ class SweepFile:
         began = time.monotonic()
         if not at_once and began < self._not_before:
             return False
+        if self.lock is not None:
+            self.lock.check()
         content = {**self._header, "runs": [run.as_data(self.folder) for run in runs]}
         write_atomically(self.path, json.dumps(content, indent=1) + "\n")
         now = time.monotonic()

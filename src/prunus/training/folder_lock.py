@@ -19,7 +19,7 @@ class BusyError(PrunusError, RuntimeError):
 
 
 class FolderGoneError(PrunusError, RuntimeError):
-    """The folder of a run was moved or deleted while it was written to."""
+    """The folder of a run or a sweep was moved or deleted while it was written to."""
 
     status = 1
 
@@ -64,9 +64,8 @@ class FolderLock:
             same = False
         if not same:
             raise FolderGoneError(
-                f"{self._path.parent} was moved or deleted while the run wrote to it. What was "
-                "written before is whole: move it back, and the same command resumes from its last "
-                "checkpoint"
+                f"{self._path.parent} was moved or deleted while it was written to. What was "
+                "written before is whole: move it back, and the same command resumes"
             )
 
     def release(self) -> None:
