@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,11 +73,19 @@ def test_another_seed_is_another_run_and_equal_settings_are_the_same(perform):
     one, first = perform("train")
     two, second = perform("train", seed=1)
     assert first != second and one.stages != two.stages
-    content = (first / "metrics.jsonl").read_text()
+    before = found_in(first)
+    assert {"metrics.jsonl", "results.json"} < before.keys()
+    assert any(name.endswith(".safetensors") for name in before)
     for file in sorted(first.rglob("*"), reverse=True):
         file.unlink() if file.is_file() else file.rmdir()
     assert perform("train")[0] == one
-    assert (first / "metrics.jsonl").read_text() == content
+    assert found_in(first) == before
+
+
+def found_in(folder: Path) -> dict[str, bytes]:
+    """The files with what a run found, which are the same whenever and wherever it is done."""
+    kept = [folder / "metrics.jsonl", folder / "results.json", *folder.glob("tickets/*")]
+    return {file.name: file.read_bytes() for file in kept}
 
 
 def test_settings_of_a_run_make_the_same_run_again(settle, perform):
