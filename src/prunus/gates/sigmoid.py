@@ -60,7 +60,7 @@ class SigmoidGate(Gate):
         if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
             m = self.soft_mask()
             scale, view = self._factor(), w.view(self.layout.view)
-            if self._pull is not None:
+            if self._pull is not None and self.size is not None:
                 # The gradient of a factor of 1 is the pull, and that of `view` is divided.
                 slow = 1 / self.size.square()
                 view = (slow * view + ((1 - slow) * view).detach()) * self._pull

@@ -49,8 +49,8 @@ class LearnedSize:
         pulls = [pull for pull in (gate.take_pull() for gate in gates) if pull is not None]
         if not pulls:
             return
-        pull = torch.stack([each.to(pulls[0].device) for each in pulls]).sum()
-        pull, weight = float(sum_over_processes(pull)), math.log2(self.opening)
+        summed = torch.stack([each.to(pulls[0].device) for each in pulls]).sum()
+        pull, weight = float(sum_over_processes(summed)), math.log2(self.opening)
         if not weight or not math.isfinite(pull):
             return
         self.weights += weight
