@@ -6,6 +6,7 @@ from torch import nn
 
 import prunus
 from prunus.gates import plain_tensors
+from prunus.methods.common import learned_size
 from prunus.methods.common.learned_size import LearnedSize
 from support.models import mlp, seeded
 
@@ -22,6 +23,10 @@ def two_weights():
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[3.0, -1.0]]))
     return model
+
+
+def wide():
+    return seeded(lambda: nn.Linear(2, 30, bias=False))
 
 
 def train(cs, steps, batch=x):
@@ -107,9 +112,28 @@ def test_the_exponent_by_hand():
     assert size.now(50.0) == 1
 
 
+def test_processes_add_their_pulls(monkeypatch):
+    size = LearnedSize()
+    size.now(50.0)
+    monkeypatch.setattr(learned_size, "sum_over_processes", lambda ours: ours - 5.0)
+    size.learn([Pulled(4.0)], steps=80)
+    assert size.exponent == 1  # alone it would have fallen
+    monkeypatch.setattr(learned_size, "sum_over_processes", lambda ours: ours)
+    size.learn([Pulled(4.0)], steps=80)
+    assert size.exponent < 1
+
+
+def test_a_model_that_is_converted_goes_on_learning():
+    cs = train(attach(), 3)
+    cs.model.double()
+    train(cs, 1, x.double())
+    cs.model(x.double()).sum().backward()
+    assert cs.gates["weight"].take_pull().dtype == torch.float64
+
+
 @pytest.mark.parametrize(("target", "size"), [(100.0, 2.0), (0.0, 1.0)])
 def test_weights_grow_where_the_loss_wants_it(target, size):
-    cs = attach(nn.Linear(2, 30, bias=False), steps=60)
+    cs = attach(wide(), steps=60)
     for _ in range(60):
         (cs.model(x).square().mean() - target * cs.model(x).abs().mean()).backward()
         cs.step()  # no optimiser: the weights stay
@@ -117,7 +141,7 @@ def test_weights_grow_where_the_loss_wants_it(target, size):
 
 
 def test_what_it_is_is_folded_when_the_search_is_over():
-    cs = train(attach(nn.Linear(2, 30, bias=False)), 40)
+    cs = train(attach(wide()), 40)
     size, weight = cs.gates["weight"].size.clone(), plain_tensors(cs.model)["weight"].clone()
     assert 1 < size <= 2
     with cs.hard():
@@ -130,16 +154,18 @@ def test_what_it_is_is_folded_when_the_search_is_over():
 
 
 def test_a_further_round_begins_where_the_last_has_ended():
-    cs = train(attach(nn.Linear(2, 30, bias=False), rewind_step=None), 40)
-    cs.end_round()
+    cs = train(attach(wide(), rewind_step=None), 40)
+    cs.commit()
+    assert cs.gates["weight"].size > 1
     with cs.hard():
         hard = cs.model(x)
+    cs.end_round()
     torch.testing.assert_close(cs.model(x), hard)
     assert cs.gates["weight"].size == 1
 
 
 def test_weights_that_were_rewound_count_as_themselves():
-    cs = train(attach(nn.Linear(2, 30, bias=False), rewind_step=0, rewind=True), 40)
+    cs = train(attach(wide(), rewind_step=0, rewind=True), 40)
     early = cs._rewind_weights["weight"]
     cs.end_round()
     kept = cs.harden()["weight"]
@@ -148,6 +174,7 @@ def test_weights_that_were_rewound_count_as_themselves():
 
 def test_a_search_that_is_resumed_learns_the_same():
     cs, other = (attach(seeded(mlp)) for _ in range(2))
+    torch.manual_seed(1)
     batch = torch.randn(4, 6)
     train(cs, 30, batch)
     other.model.load_state_dict(cs.model.state_dict())
