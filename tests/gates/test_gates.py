@@ -102,7 +102,7 @@ def test_gradcheck(granularity, scale):
     def function(w, s):
         v = w.view(gate.layout.view)
         tensors = (v, s, gate.temperature)
-        return prunus.gates.sigmoid._SigmoidGates.apply([(scale, True)], *tensors)
+        return prunus.gates.passes.SigmoidGates.apply([(scale, True, gate)], *tensors)
 
     assert torch.autograd.gradcheck(function, (w, gate.score))
 

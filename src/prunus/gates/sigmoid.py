@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from prunus.gates import native
 from prunus.gates.base import Gate
 from prunus.gates.granularity import Layout
+from prunus.gates.passes import L1, Pass, SigmoidGates, closed
 from prunus.gates.sharded import is_sharded, local, summed_up
-
-CLOSED = 1e-17
-"""A soft gate below this is zero. After a round, scores are so large that gates would be denormal
-numbers, with which CPUs compute convolutions thirty times more slowly."""
 
 
 class SigmoidGate(Gate):
@@ -25,11 +20,13 @@ class SigmoidGate(Gate):
 
     The score is float32 (or wider, if the weight is) and has the layout's shape; `scale` is the
     factor `c`. The temperature is a buffer: changing it recompiles nothing, `state_dict` has it.
-    So is `settling`, a factor of the soft gate alone that falls to 1, if there is one.
+    So are, if the factor settles, `settling`, a factor of the soft gate alone that falls to 1, and
+    `size`, what a kept weight counts as.
     """
 
     temperature: Tensor
     settling: Tensor | None
+    size: Tensor | None
 
     def __init__(
         self,
@@ -51,7 +48,10 @@ class SigmoidGate(Gate):
             score = torch.full(layout.score, mask_init, dtype=dtype, device=weight.device)
         self.score = nn.Parameter(score.detach())
         self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
-        self.register_buffer("settling", 2 * torch.ones_like(self.temperature) if settles else None)
+        one = torch.ones_like(self.temperature)
+        self.register_buffer("settling", 2 * one if settles else None)
+        self.register_buffer("size", one.clone() if settles else None)
+        self._pull: Tensor | None = None
         self.made: Tensor | None = None
         """The gated weight, during a forward pass that made it with others (`together.py`)."""
         self._forward_l1: tuple[Tensor, tuple[int, int], bool] | None = None
@@ -59,8 +59,12 @@ class SigmoidGate(Gate):
     def soft(self, w: Tensor) -> Tensor:
         if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
             m = self.soft_mask()
-            scale = self.scale if self.settling is None else self.settling
-            gated = scale * m * w.view(self.layout.view)
+            scale, view = self._factor(), w.view(self.layout.view)
+            if self._pull is not None and self.size is not None:
+                # The gradient of a factor of 1 is the pull, and that of `view` is divided.
+                slow = 1 / self.size.square()
+                view = (slow * view + ((1 - slow) * view).detach()) * self._pull
+            gated = scale * m * view
             if self.penalised and torch.is_grad_enabled():
                 self._keep_l1(m.sum() * self.layout.weights_per_gate, compiled=True)
             return gated.reshape(w.shape).to(w.dtype)
@@ -78,7 +82,7 @@ class SigmoidGate(Gate):
         """
         latest, self._forward_l1 = self._forward_l1, None
         if is_sharded(self.score):  # the forward pass had other tensors, all of each
-            mask = _closed(torch.sigmoid(local(self.score) * self.temperature))
+            mask = closed(torch.sigmoid(local(self.score) * self.temperature))
             return summed_up(mask.sum() * self.layout.weights_per_gate, self.score)
         if latest is not None and torch.is_grad_enabled():
             l1, versions, compiled = latest
@@ -86,7 +90,7 @@ class SigmoidGate(Gate):
             if current and not (compiled and _is_freed(l1)):
                 return l1
         if native.takes(self.score) and not torch.compiler.is_compiling():
-            l1 = cast(Tensor, _L1.apply(self.score, self.temperature))  # type: ignore[no-untyped-call]
+            l1 = cast(Tensor, L1.apply(self.score, self.temperature))  # type: ignore[no-untyped-call]
         else:
             l1 = self.soft_mask().sum()
         return l1 * self.layout.weights_per_gate
@@ -102,13 +106,59 @@ class SigmoidGate(Gate):
             step = (gradient / self.temperature).nan_to_num_(0.0, 0.0, 0.0)
             self.score.sub_(step, alpha=rate)
 
+    def listen(self) -> None:
+        """From now on, collect the `pull`; and the gradient of `w` is divided by `size**2`.
+
+        So that a step of SGD changes what a kept weight counts as just as in the dense network.
+        """
+        self._pull = torch.ones_like(self.temperature).requires_grad_()
+
+    def sense(self, w: Tensor, gradient: Tensor) -> None:
+        """What `listen` asks for, of one backward pass."""
+        if self._pull is not None and self.size is not None:
+            pull = (gradient * w).sum(dtype=self._pull.dtype)
+            self._pull.grad = pull if self._pull.grad is None else self._pull.grad + pull
+            gradient.div_(self.size.square())
+
+    def take_pull(self) -> Tensor | None:
+        """`dL/dlog(size)`, summed over backward passes since the last call, if there were any."""
+        if self._pull is None:
+            return None
+        pull, self._pull.grad = self._pull.grad, None
+        return pull
+
+    def effective(self, w: Tensor) -> Tensor:
+        return super().effective(w) if self.size is None else (w * self.size).to(w.dtype)
+
+    @torch.no_grad()
+    def fold(self, w: Tensor) -> None:
+        if self.size is not None:
+            w.mul_(self.size.item())
+            self.unscale()
+
+    def unscale(self) -> None:
+        if self.size is not None:
+            self.size.fill_(1.0)
+
     def soft_mask(self) -> Tensor:
         """`sigmoid(beta*s)`, one value per gate; exactly zero below `CLOSED`."""
-        return _closed(torch.sigmoid(self.score * self.temperature))
+        return closed(torch.sigmoid(self.score * self.temperature))
 
     def decide(self) -> Tensor:
         # H(s): decided by the sign of s, never by a sigmoid that underflows.
         return (self.score > 0).expand(self.layout.view).reshape(self.layout.weight)
+
+    def _factor(self) -> float | Tensor:
+        """Of the soft gate."""
+        if self.settling is None or self.size is None:
+            return self.scale
+        return self.settling * self.size
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        if self._pull is not None:  # on the same device as all else
+            self.listen()
+        return self
 
     def _keep_l1(self, l1: Tensor, compiled: bool = False) -> None:
         self._forward_l1 = (l1, (self.score._version, self.temperature._version), compiled)
@@ -121,20 +171,20 @@ class SigmoidGate(Gate):
 def gate_weights(gates: Sequence[SigmoidGate], weights: Sequence[Tensor]) -> list[Tensor]:
     """What the network computes with instead of `weights`: one node of the autograd graph."""
     learning = torch.is_grad_enabled()
-    settings: list[tuple[float, bool]] = []
+    settings: list[Pass] = []
     tensors: list[Tensor] = []
     for gate, w in zip(gates, weights, strict=True):
         # A view would be a node too, even if it changes nothing.
         view = w if gate.layout.view == w.shape else w.view(gate.layout.view)
-        scale = gate.scale
-        if gate.settling is not None:
+        scale = gate._factor()
+        if isinstance(scale, Tensor):
             if native.takes(view, gate.score):
-                scale = gate.settling.item()
+                scale = scale.item()
             else:  # to read a number of another device would be to wait for it
-                view, scale = view * gate.settling, 1.0
-        settings.append((scale, gate.penalised and learning))
+                view, scale = view * scale, 1.0
+        settings.append((scale, gate.penalised and learning, gate))
         tensors += view, gate.score, gate.temperature
-    outputs = _SigmoidGates.apply(settings, *tensors)  # type: ignore[no-untyped-call]
+    outputs = SigmoidGates.apply(settings, *tensors)  # type: ignore[no-untyped-call]
     gated: list[Tensor] = []
     for i, (gate, w) in enumerate(zip(gates, weights, strict=True)):
         if settings[i][1]:
@@ -144,98 +194,6 @@ def gate_weights(gates: Sequence[SigmoidGate], weights: Sequence[Tensor]) -> lis
     return gated
 
 
-class _SigmoidGates(torch.autograd.Function):
-    """`c * sigmoid(beta*s) * w` and `||sigmoid(beta*s)||_1` of each gate, in one pass each way.
-
-    Keeps nothing but its inputs (`w`, `s` and `beta` of each), which live anyway; the backward pass
-    computes the soft masks again.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, settings: list[tuple[float, bool]], *tensors: Tensor) -> Any:
-        # Not `save_for_backward`: if losses have gates in common, there are several backward
-        # passes, and checkpointing counts what is saved, together or alone.
-        ctx.settings, ctx.tensors = settings, tensors
-        ctx.versions = [tensor._version for tensor in tensors]
-        ctx.set_materialize_grads(False)
-        columns = (tensors[::3], tensors[1::3], tensors[2::3])
-        rows = zip(*columns, settings, strict=True)
-        return tuple(chain.from_iterable(_forward(w, s, beta, *row) for w, s, beta, row in rows))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        tensors, needed = ctx.tensors, ctx.needs_input_grad
-        if [tensor._version for tensor in tensors] != ctx.versions:
-            raise RuntimeError(
-                "a weight, score or temperature under a gate was modified by an inplace operation "
-                "between the forward and the backward pass"
-            )
-        found: list[Tensor | None] = [None]
-        for i, (scale, _) in enumerate(ctx.settings):
-            w, s, beta = tensors[3 * i : 3 * i + 3]
-            g, g_l1 = gradients[2 * i : 2 * i + 2]
-            both: tuple[Tensor | None, ...] = (None, None)
-            if g is not None or g_l1 is not None:
-                both = _backward(w, s, beta, g, g_l1, scale, needed[3 * i + 1 : 3 * i + 3])
-            found += *both, None
-        return tuple(found)
-
-
-def _forward(
-    w: Tensor, s: Tensor, beta: Tensor, scale: float, penalised: bool
-) -> tuple[Tensor, Tensor]:
-    if native.takes(w, s):
-        gated, total = native.forward(w, s, beta, scale, CLOSED)
-        return gated, torch.scalar_tensor(total, dtype=s.dtype)
-    m = _soft_mask(s, beta)
-    l1 = m.sum() * (w.numel() // max(1, s.numel())) if penalised else m.new_zeros(())
-    return _product(m, w, scale), l1
-
-
-def _backward(
-    w: Tensor,
-    s: Tensor,
-    beta: Tensor,
-    g: Tensor | None,
-    g_l1: Tensor | None,
-    scale: float,
-    needed: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of `w` and `s`, in two new buffers."""
-    if g is None:  # of the sum alone
-        g = torch.zeros_like(w)
-    if all(needed) and native.takes(w, s):
-        g_sum = 0.0 if g_l1 is None else g_l1.item()
-        return native.backward(w, s, beta, g, g_sum, scale, CLOSED)
-    m = _soft_mask(s, beta)
-    grad_s = grad_w = None
-    if needed[1]:
-        # dL/ds = beta * m * (1 - m) * (c * g * w + dL/dl1), summed over what shares the gate
-        of_sum = g.new_zeros(()) if g_l1 is None else g_l1.to(g.dtype)
-        grad_m = torch.addcmul(of_sum, g, w, value=scale).sum_to_size(s.shape)
-        sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-        grad_s = sigmoid_backward(grad_m, m, grad_input=grad_m).mul_(beta)
-    if needed[0]:
-        grad_w = _product(m, g, scale)  # dL/dw = c * m * g; overwrites m
-    return grad_w, grad_s
-
-
-class _L1(torch.autograd.Function):
-    """`||sigmoid(beta*s)||_1` alone, in one pass each way."""
-
-    @staticmethod
-    def forward(ctx: Any, s: Tensor, beta: Tensor) -> Tensor:
-        ctx.save_for_backward(s, beta)
-        return torch.tensor(native.l1(s, beta, CLOSED), dtype=s.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        s, beta = ctx.saved_tensors
-        return native.l1_backward(s, beta, g.item(), CLOSED), None
-
-
 def _is_freed(l1: Tensor) -> bool:
     """Whether the compiled graph that this is of has been used by a backward pass, or may have."""
     try:
@@ -243,17 +201,3 @@ def _is_freed(l1: Tensor) -> bool:
     except (RuntimeError, AttributeError):  # the latter where the backend does not compile
         return True
     return False
-
-
-def _closed(mask: Tensor) -> Tensor:
-    return torch.threshold(mask, CLOSED, 0.0)
-
-
-def _soft_mask(s: Tensor, beta: Tensor) -> Tensor:
-    return torch.threshold_(torch.mul(s, beta).sigmoid_(), CLOSED, 0.0)
-
-
-def _product(m: Tensor, x: Tensor, scale: float) -> Tensor:
-    """`scale * m * x` in one pass, in the memory of `m` where the shapes allow."""
-    out = m if m.shape == x.shape else None
-    return torch.addcmul(m.new_zeros(()), m, x, value=scale, out=out)

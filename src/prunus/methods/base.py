@@ -35,6 +35,7 @@ class Method(Loop[G]):
 
     def __init__(self, model: nn.Module, **settings: Any) -> None:
         self._take_settings(settings)
+        self.model = model
         k, steps = self.rewind_step, self.steps
         check(
             k is None or 0 <= k <= steps,
@@ -44,7 +45,6 @@ class Method(Loop[G]):
         check(can_rewind, "rewind=True needs a rewind_step to go back to; it is None")
         self.prepare()
         gating.check_attachable(model)
-        self.model = model
         self.life = LifeCycle()
         self._following = None
         self._withheld = []

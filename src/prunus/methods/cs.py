@@ -13,9 +13,11 @@ from torch import Tensor
 from prunus.errors import AttachError, SearchWarning
 from prunus.gates import SigmoidGate, gate_together, layout
 from prunus.masks import Mask
+from prunus.methods.common import learned_size
 from prunus.methods.common.budget import all_equal
 from prunus.methods.common.families import Freezable, Penalised, Rewinding
 from prunus.methods.common.groups import Groups
+from prunus.methods.common.learned_size import LearnedSize
 from prunus.methods.common.misuse import signs_of_misuse
 from prunus.methods.common.own_scores import OwnScores
 from prunus.methods.common.round_budgets import RoundBudgets
@@ -87,10 +89,15 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
     )
     mask_scale: Literal["init", "settling", "none"] = setting(
         'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
-        'attaching changes no output; "settling", with a budget, starts there and falls to 1 as '
-        'gates harden, for trained networks under SGD or Muon; "none" is the formula as printed in '
-        "the paper",
+        "attaching changes no output (with a budget, in networks without BatchNorm, only at first: "
+        'then it is learned); "settling", with a budget, starts there and falls to 1 as gates '
+        'harden; "none" is the formula as printed in the paper',
         default="init",
+    )
+    learns_size: bool = setting(
+        "whether it is learned how much a kept weight counts, from 1 to 2",
+        default=False,
+        init=False,
     )
     anneal_every: int = setting(
         "steps between two rises of the temperature, the last of them at `beta_T` (an epoch: the "
@@ -121,6 +128,8 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             "mask_scale='settling' follows the scores that step() moves: give a budget "
             '(target_density), and leave scores at "method"',
         )
+        learnable = self.scores == "method" and self.mask_scale == "init"
+        self.learns_size = learnable and learned_size.matters(self.model)
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
         scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
@@ -130,13 +139,16 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             self.mask_init,
             scale,
             penalised=self.penalty_strength > 0,
-            settles=self.mask_scale == "settling",
+            settles=self.learns_size or self.mask_scale == "settling",
         )
 
     def on_attach(self) -> None:
         super().on_attach()
         gate_together(self.model)
-        self._own = OwnScores()
+        self._own, self._size = OwnScores(), LearnedSize()
+        if self.learns_size:
+            for gate in self.gates.values():
+                gate.listen()
 
     @property
     def counts_macs(self) -> bool:
@@ -189,6 +201,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         beta, own = self.final_temperature, self.scores == "method"
         if own:
             self._own.move(gates, beta, self._progress(self.t - 1))
+            self._size.learn(gates, self.steps)
         # Scores grow fast at first: with each doubling of t their spread is measured anew.
         doubled = own and self.t & (self.t - 1) == 0
         if self.targets and (doubled or self.t % max(1, self.steps // _SHIFTS) == 0):
@@ -231,13 +244,16 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
                     gate.score.copy_(torch.where(gate.score > 0, 0.0, -torch.inf))
                 else:  # s <- min(beta_T * s_T, s0), and only then beta <- 1
                     gate.score.mul_(gate.temperature).clamp_(max=self.mask_init)
+            for name, weight in self.weights.items():
+                self.gates[name].fold(weight)
+        self._size = LearnedSize()
         self._set_temperature(1.0)
         self._settle(0.0)
         self._own.end_round()
 
     def state_dict(self) -> dict[str, Any]:
         """The method's own state; the model's `state_dict` has the scores and weights."""
-        return {**super().state_dict(), **self._own.state_dict()}
+        return {**super().state_dict(), **self._own.state_dict(), **self._size.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume where `state_dict` was taken, in any order with the model's own."""
@@ -248,13 +264,16 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         )
         super().load_state_dict(state)
         self._own.load_state_dict(state)
+        self._size.load_state_dict(state)
 
     def _set_temperature(self, beta: float) -> None:
         for gate in self.gates.values():
             gate.temperature.fill_(beta)
 
     def _settle(self, u: float) -> None:
-        """The factor `1/sigmoid(u)`: the median of the gates above zero, `u = beta*z`, counts 1."""
+        """The median of the gates above zero, `u = beta*z`, counts as the size: 1, or learned."""
+        size = self._size.now(u) if self.learns_size else 1.0
         for gate in self.gates.values():
-            if gate.settling is not None:
+            if gate.settling is not None and gate.size is not None:
                 gate.settling.fill_(1 + math.exp(-u))
+                gate.size.fill_(size)

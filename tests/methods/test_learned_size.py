@@ -1,0 +1,207 @@
+"""How much a kept weight of CS counts, if it is learned: with a budget, without BatchNorm."""
+
+import pytest
+import torch
+from torch import nn
+
+import prunus
+from prunus.gates import plain_tensors
+from prunus.methods.common import learned_size
+from prunus.methods.common.learned_size import LearnedSize
+from support.models import mlp, seeded
+
+x = torch.tensor([[1.0, 2.0]])
+
+
+def attach(model=None, steps=40, **settings):
+    settings = {"target_density": 0.5, "select": "all", "penalty": 0.0, **settings}
+    return prunus.ContinuousSparsification(model or two_weights(), steps=steps, **settings)
+
+
+def two_weights():
+    model = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[3.0, -1.0]]))
+    return model
+
+
+def wide():
+    return seeded(lambda: nn.Linear(2, 30, bias=False))
+
+
+def train(cs, steps, batch=x):
+    """To larger outputs."""
+    optimizer = torch.optim.SGD(cs.param_groups(0.01))
+    for _ in range(steps):
+        (cs.penalty() - cs.model(batch).square().mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        cs.step()
+    return cs
+
+
+@pytest.mark.parametrize("way", ["native", "torch", "compiled"])
+def test_the_pull_and_the_gradient_of_the_weights(way, monkeypatch):
+    if way == "torch":
+        monkeypatch.setattr(prunus.gates.native, "takes", lambda *_: False)
+    cs = attach()
+    gate = cs.gates["weight"]
+    gate.size.fill_(2.0)
+    gate.settling.fill_(1.5)
+    model = cs.model
+    if way == "compiled":
+        torch._dynamo.reset()
+        model = torch.compile(model, backend="eager", fullgraph=True)
+    # gates are 1/2, so v = 2 * 1.5 * 0.5 * w = (4.5, -1.5), and the output is 1.5
+    output = model(x)
+    assert output.item() == 1.5
+    output.sum().backward()
+    # sum of v * dL/dv = 4.5 * 1 - 1.5 * 2; and dL/dw = 1.5 * (1, 2), divided by 2 squared
+    assert gate.take_pull().item() == 1.5
+    assert cs.weights["weight"].grad.tolist() == [[0.375, 0.75]]
+    assert gate.take_pull() is None
+    for _ in range(2):  # as gradients do, it adds up
+        model(x).sum().backward()
+    assert gate.take_pull().item() == 3.0
+    torch._dynamo.reset()
+
+
+def test_a_step_of_sgd_counts_as_in_the_dense_network():
+    cs = attach()
+    gate = cs.gates["weight"]
+    with torch.no_grad():
+        gate.score.copy_(torch.tensor([[100.0, 100.0]]))  # both are open
+    gate.size.fill_(2.0)
+    gate.settling.fill_(1.0)
+    before = cs.model(x)
+    before.sum().backward()  # a dense network would move by -0.1 * (1, 2), and so by -0.1 * 5
+    torch.optim.SGD(cs.param_groups(0.1)).step()
+    torch.testing.assert_close(cs.model(x), before - 0.5)
+
+
+class Pulled:
+    """A gate that is pulled like this, once."""
+
+    def __init__(self, pull):
+        self.pull = pull
+
+    def take_pull(self):
+        pull, self.pull = self.pull, None
+        return pull if pull is None else torch.tensor(pull)
+
+
+def test_the_exponent_by_hand():
+    size = LearnedSize()
+    assert size.now(0.0) == 1  # gates of one half
+    size.learn([Pulled(5.0)], steps=80)
+    assert size.exponent == 1  # no gate has opened yet: nothing to learn
+    assert size.now(50.0) == pytest.approx(2)
+    size.learn([Pulled(3.0), Pulled(1.0), Pulled(None)], steps=80)
+    assert size.exponent == pytest.approx(0.9)  # 8/80 of the way, the first pull being the unit
+    assert size.now(50.0) == pytest.approx(2**0.9)
+    size.learn([Pulled(-2.0)], steps=80)  # rms(4, -2) is the root of 10
+    assert size.exponent == pytest.approx(0.9 + 0.1 * 2 / 10**0.5)
+    before = size.exponent
+    for nothing in ([Pulled(None)], [Pulled(float("inf"))], [Pulled(float("nan"))]):
+        size.learn(nothing, steps=80)
+    assert size.exponent == before
+    size.learn([Pulled(-99.0)], steps=1)
+    assert size.exponent == 1
+    size.learn([Pulled(99.0)], steps=1)
+    assert size.exponent == 0
+    assert size.now(50.0) == 1
+
+
+def test_processes_add_their_pulls(monkeypatch):
+    size = LearnedSize()
+    size.now(50.0)
+    monkeypatch.setattr(learned_size, "sum_over_processes", lambda ours: ours - 5.0)
+    size.learn([Pulled(4.0)], steps=80)
+    assert size.exponent == 1  # alone it would have fallen
+    monkeypatch.setattr(learned_size, "sum_over_processes", lambda ours: ours)
+    size.learn([Pulled(4.0)], steps=80)
+    assert size.exponent < 1
+
+
+def test_a_model_that_is_converted_goes_on_learning():
+    cs = train(attach(), 3)
+    cs.model.double()
+    train(cs, 1, x.double())
+    cs.model(x.double()).sum().backward()
+    assert cs.gates["weight"].take_pull().dtype == torch.float64
+
+
+@pytest.mark.parametrize(("target", "size"), [(100.0, 2.0), (0.0, 1.0)])
+def test_weights_grow_where_the_loss_wants_it(target, size):
+    cs = attach(wide(), steps=60)
+    for _ in range(60):
+        (cs.model(x).square().mean() - target * cs.model(x).abs().mean()).backward()
+        cs.step()  # no optimiser: the weights stay
+    assert float(cs.gates["weight"].size) == pytest.approx(size, abs=0.02)
+
+
+def test_what_it_is_is_folded_when_the_search_is_over():
+    cs = train(attach(wide()), 40)
+    size, weight = cs.gates["weight"].size.clone(), plain_tensors(cs.model)["weight"].clone()
+    assert 1 < size <= 2
+    with cs.hard():
+        hard = cs.model(x)
+    kept = cs.harden()["weight"]
+    torch.testing.assert_close(cs.model(x), hard)
+    assert cs.gates["weight"].size == 1
+    cs.strip()
+    torch.testing.assert_close(cs.model.weight, torch.where(kept, size * weight, 0.0))
+
+
+def test_a_further_round_begins_where_the_last_has_ended():
+    cs = train(attach(wide(), rewind_step=None), 40)
+    cs.commit()
+    assert cs.gates["weight"].size > 1
+    with cs.hard():
+        hard = cs.model(x)
+    cs.end_round()
+    torch.testing.assert_close(cs.model(x), hard)
+    assert cs.gates["weight"].size == 1
+
+
+def test_weights_that_were_rewound_count_as_themselves():
+    cs = train(attach(wide(), rewind_step=0, rewind=True), 40)
+    early = cs._rewind_weights["weight"]
+    cs.end_round()
+    kept = cs.harden()["weight"]
+    torch.testing.assert_close(cs.model.weight.detach(), torch.where(kept, early, 0.0))
+
+
+def test_a_search_that_is_resumed_learns_the_same():
+    cs, other = (attach(seeded(mlp)) for _ in range(2))
+    torch.manual_seed(1)
+    batch = torch.randn(4, 6)
+    train(cs, 30, batch)
+    other.model.load_state_dict(cs.model.state_dict())
+    other.load_state_dict(cs.state_dict())
+    for each in (cs, other):
+        train(each, 10, batch)
+    assert other._size == cs._size
+    assert torch.equal(other.model(batch), cs.model(batch))
+
+
+@pytest.mark.parametrize(
+    ("settings", "learns"),
+    [
+        ({}, True),
+        ({"target_density": None}, False),
+        ({"scores": "optimiser"}, False),
+        ({"mask_scale": "settling"}, False),
+        ({"mask_scale": "none"}, False),
+    ],
+)
+def test_where_it_is_learned(settings, learns):
+    cs = attach(nn.Linear(2, 30), **settings)
+    assert cs.settings["learns_size"] is cs.learns_size is learns
+
+
+def test_batchnorm_takes_any_factor_out_and_has_the_constant_one():
+    cs = attach(nn.Sequential(nn.Linear(2, 30), nn.BatchNorm1d(30)))
+    assert cs.settings["learns_size"] is False
+    assert cs.gates["0.weight"].scale == 2
+    assert cs.gates["0.weight"].size is None
