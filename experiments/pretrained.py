@@ -12,7 +12,7 @@ The protocol, written down before the first run:
   Lightning, AdamW at the same constant rate, in batches of 32, for each of: CS and GMP at their
   defaults; MP, which cuts the trained network in one shot and trains the weights that are left;
   Wanda likewise, after 32 batches; and dense training that simply goes on. CS with
-  `mask_scale="settling"` was added later.
+  `mask_scale="settling"` and `"learned"` were added later.
 - Reported: accuracy on the test set with the binary mask, and the density, for three seeds.
   Nothing was tuned.
 
@@ -67,6 +67,7 @@ PACKAGES = (
     "xml",
 )
 DENSITY, SEEDS = 0.1, (1, 2, 3)
+METHODS = ("dense", "cs", "cs-learned", "cs-settling", "gmp", "mp", "wanda")
 DENSE_STEPS, STEPS, BATCH, RATE = 400, 200, 32, 1e-3
 SIZES: dict[str, Any] = {
     "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256,
@@ -199,8 +200,8 @@ def chosen(method: str, model: nn.Module, samples: Samples) -> Any:
                 attached.step()
         attached.harden()
         return (attached,), {}
-    if method == "cs-settling":
-        return (prunus.ContinuousSparsification,), {**common, "mask_scale": "settling"}
+    if method.startswith("cs-"):
+        return (prunus.ContinuousSparsification,), {**common, "mask_scale": method[3:]}
     return (prunus.find_method(method),), common
 
 
@@ -238,7 +239,7 @@ def main() -> None:
     for seed in SEEDS:
         for task in TASKS:
             for trainer in ("transformers", "lightning"):
-                for method in ("dense", "cs", "cs-settling", "gmp", "mp", "wanda"):
+                for method in METHODS:
                     file = folder / f"{task}-{trainer}-{method}-{seed}.json"
                     if not file.exists():
                         result = run(task, trainer, method, seed, folder)

@@ -38,15 +38,7 @@ class Geometric(ContinuousSparsification):
             gate.temperature.fill_(beta / self._spread)
 
 
-class FixedScale(ContinuousSparsification):
-    """With the factor of 2 that the published code has, whatever the network."""
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.learns_size = False
-
-
-class FoldingScale(FixedScale):
+class FoldingScale(ContinuousSparsification):
     """Like `mask_scale="settling"`, but it is the weights that shrink, and the factor stays at 2.
 
     So what the optimiser does to a weight counts twice.

@@ -2,10 +2,11 @@
 
     python experiments/score_rules.py --task cifar16 --optimiser adamw --rule method --steps 7020
 
-A run is added to `results/score-rates.json`. `--rule` is `method` or `optimiser`, the two that CS
-has (the latter with its own rate, or with `--score-lr`); `settling` or `unscaled`, the first with
-another `mask_scale`; `sgd` or `normalised`, with `--score-lr`, `geometric`, with `--constants`,
-`fixed` or `folding` (all five: see `score_designs`); or the rival `gmp`.
+A run is added to `results/score-rates.json`. `--rule` is `method` (a budget, with
+`mask_scale="learned"`), the same with another scale (`fixed`: "init"; `settling`; `unscaled`:
+"none"), or `optimiser` (with its own rate, or with `--score-lr`); `sgd` or `normalised`, with
+`--score-lr`, `geometric`, with `--constants`, or `folding` (these four: see `score_designs`); or
+the rival `gmp`.
 `score_matrix.py` makes many such runs.
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 
 import torch
 from module_names import module_names
-from score_designs import FixedScale, FoldingScale, Geometric, Muon, ScoresBySGD, ScoresNormalised
+from score_designs import FoldingScale, Geometric, Muon, ScoresBySGD, ScoresNormalised
 from torch import Tensor, nn
 
 from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
@@ -41,8 +42,8 @@ from prunus.tasks.networks.gpt import GPT
 from prunus.tasks.networks.vit import VisionTransformer
 
 RESULTS = Path(__file__).parents[1] / "results" / "score-rates.json"
-FACTORS = {"settling": "settling", "unscaled": "none"}
-OTHERS = ["method", "fixed", "folding", "optimiser", "sgd", "normalised", "geometric", "gmp"]
+FACTORS = {"method": "learned", "fixed": "init", "settling": "settling", "unscaled": "none"}
+OTHERS = ["folding", "optimiser", "sgd", "normalised", "geometric", "gmp"]
 RULES = [*FACTORS, *OTHERS]
 
 
@@ -201,8 +202,8 @@ def attach(run: Run, task: Task, model: nn.Module) -> Method:
         return design(model, **common, scores="optimiser", rate=run.score_lr)
     if run.rule in FACTORS:
         return ContinuousSparsification(model, **common, mask_scale=FACTORS[run.rule])
-    if run.rule in ("fixed", "folding"):
-        return (FixedScale if run.rule == "fixed" else FoldingScale)(model, **common)
+    if run.rule == "folding":
+        return FoldingScale(model, **common)
     return ContinuousSparsification(model, **common, scores=run.rule)
 
 

@@ -276,6 +276,7 @@ def test_weight_decay_of_the_optimiser_does_not_reach_scores():
         ({"penalty": float("nan")}, "penalty=nan"),
         ({"mask_scale": "both"}, "mask_scale='both'"),
         ({"mask_scale": "settling"}, "mask_scale='settling' .* give a budget"),
+        ({"mask_scale": "learned"}, "mask_scale='learned' .* give a budget"),
         ({"anneal_every": 0}, "anneal_every=0"),
         ({"anneal_every": 11}, "anneal_every=11"),
         ({"rewind_step": 11}, "rewind_step=11"),

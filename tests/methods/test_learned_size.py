@@ -1,4 +1,4 @@
-"""How much a kept weight of CS counts, if it is learned: with a budget, without BatchNorm."""
+"""`mask_scale="learned"`: how much a kept weight of CS counts is learned with the mask."""
 
 import pytest
 import torch
@@ -14,7 +14,9 @@ x = torch.tensor([[1.0, 2.0]])
 
 
 def attach(model=None, steps=40, **settings):
-    settings = {"target_density": 0.5, "select": "all", "penalty": 0.0, **settings}
+    settings = {
+        "target_density": 0.5, "select": "all", "penalty": 0.0, "mask_scale": "learned", **settings
+    }  # fmt: skip
     return prunus.ContinuousSparsification(model or two_weights(), steps=steps, **settings)
 
 
@@ -185,23 +187,13 @@ def test_a_search_that_is_resumed_learns_the_same():
     assert torch.equal(other.model(batch), cs.model(batch))
 
 
-@pytest.mark.parametrize(
-    ("settings", "learns"),
-    [
-        ({}, True),
-        ({"target_density": None}, False),
-        ({"scores": "optimiser"}, False),
-        ({"mask_scale": "settling"}, False),
-        ({"mask_scale": "none"}, False),
-    ],
-)
-def test_where_it_is_learned(settings, learns):
-    cs = attach(nn.Linear(2, 30), **settings)
-    assert cs.settings["learns_size"] is cs.learns_size is learns
+def test_it_is_learned_only_where_it_is_asked_for():
+    for scale in ("init", "settling", "none"):
+        assert train(attach(nn.Linear(2, 30), mask_scale=scale), 3)._size == LearnedSize()
+    assert train(attach(nn.Linear(2, 30)), 3)._size != LearnedSize()
 
 
 def test_batchnorm_takes_any_factor_out_and_has_the_constant_one():
     cs = attach(nn.Sequential(nn.Linear(2, 30), nn.BatchNorm1d(30)))
-    assert cs.settings["learns_size"] is False
     assert cs.gates["0.weight"].scale == 2
     assert cs.gates["0.weight"].size is None

@@ -97,6 +97,7 @@ METHODS = {
     "cs budget": make_cs_budget,
     "cs budget, scores in the optimiser": partial(make_cs_budget, scores="optimiser"),
     "cs budget, settling": partial(make_cs_budget, mask_scale="settling"),
+    "cs budget, learned": partial(make_cs_budget, mask_scale="learned"),
     "imp": make_imp,
     "imp-c": maker("imp-c", rate=[0.3, 0.2, 0.1]),
     "seq-cs": maker("seq-cs", rate=0.3, penalty=1e-4),

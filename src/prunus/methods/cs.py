@@ -87,17 +87,12 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             "beta rises from 1, so beta_T must exceed 1 (the paper uses 200)",
         ),
     )
-    mask_scale: Literal["init", "settling", "none"] = setting(
+    mask_scale: Literal["init", "learned", "settling", "none"] = setting(
         'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
-        "attaching changes no output (with a budget, in networks without BatchNorm, only at first: "
-        'then it is learned); "settling", with a budget, starts there and falls to 1 as gates '
-        'harden; "none" is the formula as printed in the paper',
+        'attaching changes no output; with a budget there are two more that start there: "learned" '
+        'learns how much a kept weight counts, for trained networks (with BatchNorm it is "init"), '
+        'and "settling" falls to 1 as gates harden; "none" is the formula as printed in the paper',
         default="init",
-    )
-    learns_size: bool = setting(
-        "whether it is learned how much a kept weight counts, from 1 to 2",
-        default=False,
-        init=False,
     )
     anneal_every: int = setting(
         "steps between two rises of the temperature, the last of them at `beta_T` (an epoch: the "
@@ -124,29 +119,30 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         if not self.targets:
             self.scores = "optimiser"
         check(
-            self.scores == "method" or self.mask_scale != "settling",
-            "mask_scale='settling' follows the scores that step() moves: give a budget "
+            self.scores == "method" or self.mask_scale not in ("learned", "settling"),
+            f"mask_scale={self.mask_scale!r} follows the scores that step() moves: give a budget "
             '(target_density), and leave scores at "method"',
         )
-        learnable = self.scores == "method" and self.mask_scale == "init"
-        self.learns_size = learnable and learned_size.matters(self.model)
+        self._learns_size = self.mask_scale == "learned" and learned_size.matters(self.model)
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
-        scale = 1 + math.exp(-self.mask_init) if self.mask_scale == "init" else 1.0
+        settles = self._learns_size or self.mask_scale == "settling"
+        constant = self.mask_scale != "none" and not settles
+        scale = 1 + math.exp(-self.mask_init) if constant else 1.0
         return self.gate_type(
             candidate.parameter,
             layout(candidate, self.granularity),
             self.mask_init,
             scale,
             penalised=self.penalty_strength > 0,
-            settles=self.learns_size or self.mask_scale == "settling",
+            settles=settles,
         )
 
     def on_attach(self) -> None:
         super().on_attach()
         gate_together(self.model)
         self._own, self._size = OwnScores(), LearnedSize()
-        if self.learns_size:
+        if self._learns_size:
             for gate in self.gates.values():
                 gate.listen()
 
@@ -272,7 +268,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
 
     def _settle(self, u: float) -> None:
         """The median of the gates above zero, `u = beta*z`, counts as the size: 1, or learned."""
-        size = self._size.now(u) if self.learns_size else 1.0
+        size = self._size.now(u) if self._learns_size else 1.0
         for gate in self.gates.values():
             if gate.settling is not None and gate.size is not None:
                 gate.settling.fill_(1 + math.exp(-u))
