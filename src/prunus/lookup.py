@@ -39,8 +39,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
         return SettingError(f"there is no {kind} named {name!r}, nor any other")
     near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     meant = f" Did you mean {near[0]!r}?" if near else ""
-    names = f"Known: {', '.join(known)}." if known else "None is known: leave it out."
-    listed = f" {names}" if len(known) <= _MOST_NAMES_LISTED else ""
+    listed = f" Known: {', '.join(known)}." if len(known) <= _MOST_NAMES_LISTED else ""
     return SettingError(f"there is no {kind} named {name!r}.{meant}{listed}")
 
 

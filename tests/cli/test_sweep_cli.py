@@ -66,7 +66,7 @@ def test_failed_runs_give_status_1_until_they_are_retried(cli):
     ("arguments", "changes", "message"),
     [
         (["--scale", "smok"], {}, "Did you mean 'smoke'?"),
-        (["--scale", "nope"], {"scales": {}}, "named 'nope'. None is known: leave it out."),
+        (["--scale", "nope"], {"scales": {}}, "no scale named 'nope', nor any other"),
         ([], {"row": ROWS}, "mine.yaml: there is no setting named 'row'. Did you mean 'rows'?"),
         (["--cluster", "tcp://h:1", "--workers", "2"], {}, "--workers are processes on this"),
     ],

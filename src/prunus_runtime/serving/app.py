@@ -126,12 +126,13 @@ class Service:
             headers.append(("connection", "close"))
         encoded = [(name.encode(), value.encode()) for name, value in headers]
         start = {"type": "http.response.start", "status": answer.status, "headers": encoded}
+        # Before it is sent: who has an answer may ask another worker how many there were.
+        known = path if path in self._posted or path in self._got else "other"
+        self.metrics.requests.labels(known, answer.status).inc()
         try:
             await send(start)
             await send({"type": "http.response.body", "body": answer.body})
         finally:
-            known = path if path in self._posted or path in self._got else "other"
-            self.metrics.requests.labels(known, answer.status).inc()
             self.metrics.seconds.observe(time.perf_counter() - began)
 
     async def _live(self, receive: Receive, send: Send) -> None:
