@@ -71,6 +71,16 @@ def test_what_a_ranking_shows():
     assert "A hollow circle" in first.caption and "over seeds" in first.caption
 
 
+def test_who_does_not_compete_is_shown_with_its_density():
+    other = seeds("str", 0.06, (0.95, 0.96))
+    [report] = comparisons([*DENSE, *FIVE, *other])
+    first = pictures(report)[0]
+    rows = first.chart(series_order([report]), 640).to_dict()["layer"][-1]["data"]["values"]
+    assert [row["method"] for row in rows] == ["str (at 6.00 %)", "cs", "gmp", "mp", "random"]
+    assert rows[1]["fill"] != "white", "not behind it"
+    assert "does not compete" in first.caption
+
+
 def test_curves_come_first_where_a_ranking_has_but_a_few_of_the_points():
     others = [seeds("cs", d, (0.8, 0.8), run=str(d)) for d in (0.5, 0.4, 0.3, 0.2, 0.1)]
     [report] = comparisons([*DENSE, *FIVE, *(r for own in others for r in own)])

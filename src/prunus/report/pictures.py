@@ -11,7 +11,7 @@ import altair as alt
 from prunus.report.charts import Width, limits, metric_chart
 from prunus.report.competition import Competition
 from prunus.report.model import Comparison, Point, Series
-from prunus.report.ranking import competing_points, ranking_chart, rankings
+from prunus.report.ranking import points_of, ranking_chart, rankings
 from prunus.report.tables import margin_text
 from prunus.report.views import View, views
 
@@ -73,7 +73,7 @@ def _caption_of_view(comparison: Comparison, view: View) -> str:
 
 
 def _caption_of_ranking(comparison: Comparison, ranked: Competition) -> str:
-    points = competing_points(ranked)
+    points = points_of(ranked)
     right = "Right" if comparison.metric.higher_is_better else "Left"
     text = f"With {100 * ranked.target:.3g} % of the weights, {ranked.measure}. {right} is better. "
     text += _axis(comparison, points, "horizontal")
@@ -84,6 +84,8 @@ def _caption_of_ranking(comparison: Comparison, ranked: Competition) -> str:
             "A hollow circle: another method is ahead, by a paired difference whose 95 % interval "
             "excludes zero. "
         )
+    if len(ranked.competing) < len(points):
+        text += "Who has another density behind the name does not compete. "
     return f"{text}{_bars(points)}."
 
 

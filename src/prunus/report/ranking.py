@@ -13,7 +13,7 @@ from prunus.report.competition import Competition, Entry, competitions
 from prunus.report.model import Comparison, Point, Series
 from prunus.report.panel_charts import readable
 from prunus.report.parameters import as_text
-from prunus.report.tables import KEPT, scaled, spread
+from prunus.report.tables import KEPT, number, scaled, spread
 
 MANY = 4
 """With fewer methods at a density, the plot against the density shows them just as well."""
@@ -25,8 +25,9 @@ def rankings(comparison: Comparison) -> list[Competition]:
     return [own for own in competitions(comparison) if len(own.competing) >= MANY]
 
 
-def competing_points(ranked: Competition) -> list[Point]:
-    return [entry.point for entry in ranked.competing.values()]
+def points_of(ranked: Competition) -> list[Point]:
+    """What the plot shows."""
+    return [entry.point for entry in ranked.entries.values()]
 
 
 def ranking_chart(
@@ -34,20 +35,21 @@ def ranking_chart(
 ) -> alt.LayerChart:
     """A line for each method, the best first, with its 95 % interval; the dense network as a rule.
 
-    A circle is hollow where another method is surely better.
+    A circle is hollow where another method is surely better. Who keeps too many or too few weights
+    to compete has them behind the name.
     """
     metric, dense = comparison.metric, comparison.dense
     colour_of = colours(order)
     numbers = {id(point): i for i, point in enumerate(comparison.points)}
     entries = sorted(
-        ranked.competing.items(), key=lambda own: -metric.gain(own[1].point.value.mean, 0.0)
+        ranked.entries.items(), key=lambda own: -metric.gain(own[1].point.value.mean, 0.0)
     )
     rows = [
-        _row(comparison, row, entry, numbers[id(entry.point)], at, colour_of)
+        _row(comparison, _name(row, entry), entry, numbers[id(entry.point)], at, colour_of)
         for at, (row, entry) in enumerate(entries)
     ]
     scale = alt.Scale(
-        domain=limits(comparison, competing_points(ranked)),
+        domain=limits(comparison, points_of(ranked)),
         zero=False,
         nice=False,
     )
@@ -57,7 +59,7 @@ def ranking_chart(
     x = alt.X("value:Q", title=title, scale=scale)
     y = alt.Y(
         "method:N",
-        sort=[row for row, _ in entries],
+        sort=[row["method"] for row in rows],
         title=None,
         axis=alt.Axis(grid=True, labelLimit=260, labelPadding=8, ticks=False, domain=False),
     )
@@ -101,11 +103,15 @@ def ranking_chart(
     return chart
 
 
+def _name(row: str, entry: Entry) -> str:
+    return row if entry.competes else f"{row} (at {number(KEPT, entry.point.density.mean)} %)"
+
+
 def _row(
     comparison: Comparison,
     name: str,
     entry: Entry,
-    number: int,
+    place: int,
     at: int,
     colour_of: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -116,7 +122,7 @@ def _row(
     low, high = (scaled(metric, end) for end in ends)
     reached = spread(metric, point.value)
     return {
-        "point": number,
+        "point": place,
         "at": at,
         "method": name,
         "value": scaled(metric, found.mean),
