@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -77,11 +77,17 @@ LAYERS = (
 )
 
 
-def forced(way: str, always: bool) -> AbstractContextManager[object]:
-    """Plans with bundles, or the whole matrix, always or never."""
+@contextmanager
+def forced(way: str, always: bool) -> Iterator[None]:
+    """Plans with bundles, or the whole matrix, always or never; and never with vectors of
+    filters."""
     constants = {"along": "plan.tiled.FULL", "across": "plan.tiled.FULL_ACROSS"}
     name = f"prunus_runtime.{constants.get(way, 'ops.layers.MATRIX')}"
-    return patch(name, dict.fromkeys(ISAS, -1 if always else 2))
+    with (
+        patch(name, dict.fromkeys(ISAS, -1 if always else 2)),
+        patch("prunus_runtime.plan.tiled.READ", np.inf),
+    ):
+        yield
 
 
 def ratio(layer: Layer, way: str, batch: int, isa: str, density: float) -> float:

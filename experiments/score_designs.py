@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -36,24 +35,6 @@ class Geometric(ContinuousSparsification):
         beta = self.first * self.rise**p * self.last ** max(0.0, 10 * p - 9)
         for gate in gates:
             gate.temperature.fill_(beta / self._spread)
-
-
-class FoldingScale(ContinuousSparsification):
-    """Like `mask_scale="settling"`, but it is the weights that shrink, and the factor stays at 2.
-
-    So what the optimiser does to a weight counts twice.
-    """
-
-    def on_step(self) -> None:
-        before = self._gate()
-        super().on_step()
-        with torch.no_grad():
-            for weight in self.weights.values():
-                weight.mul_(before / self._gate())
-
-    def _gate(self) -> float:
-        """The median of those kept."""
-        return 1 / (1 + math.exp(-min(50.0, self.temperature * self._own.spread)))
 
 
 class ScoresBySGD(ContinuousSparsification):

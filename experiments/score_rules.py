@@ -2,11 +2,10 @@
 
     python experiments/score_rules.py --task cifar16 --optimiser adamw --rule method --steps 7020
 
-A run is added to `results/score-rates.json`. `--rule` is `method` (a budget, with
-`mask_scale="learned"`), the same with another scale (`fixed`: "init"; `settling`; `unscaled`:
-"none"), or `optimiser` (with its own rate, or with `--score-lr`); `sgd` or `normalised`, with
-`--score-lr`, `geometric`, with `--constants`, or `folding` (these four: see `score_designs`); or
-the rival `gmp`.
+A run is added to `results/score-rates.json`. `--rule` is `method` (the default, with a budget), the
+same with another scale (`fixed`: "constant"; `unscaled`: "none"), or `optimiser` (with its own
+rate, or with `--score-lr`); `sgd` or `normalised`, with `--score-lr`, or `geometric`, with
+`--constants` (these three: see `score_designs`); or the rival `gmp`.
 `score_matrix.py` makes many such runs.
 """
 
@@ -25,7 +24,7 @@ from typing import Any
 
 import torch
 from module_names import module_names
-from score_designs import FoldingScale, Geometric, Muon, ScoresBySGD, ScoresNormalised
+from score_designs import Geometric, Muon, ScoresBySGD, ScoresNormalised
 from torch import Tensor, nn
 
 from prunus import ContinuousSparsification, GradualMagnitudePruning, Method
@@ -42,8 +41,8 @@ from prunus.tasks.networks.gpt import GPT
 from prunus.tasks.networks.vit import VisionTransformer
 
 RESULTS = Path(__file__).parents[1] / "results" / "score-rates.json"
-FACTORS = {"method": "learned", "fixed": "init", "settling": "settling", "unscaled": "none"}
-OTHERS = ["folding", "optimiser", "sgd", "normalised", "geometric", "gmp"]
+FACTORS = {"method": "init", "fixed": "constant", "unscaled": "none"}
+OTHERS = ["optimiser", "sgd", "normalised", "geometric", "gmp"]
 RULES = [*FACTORS, *OTHERS]
 
 
@@ -196,14 +195,12 @@ def attach(run: Run, task: Task, model: nn.Module) -> Method:
     if run.rule == "gmp":
         return GradualMagnitudePruning(model, **common)
     if run.rule == "geometric":
-        return Geometric(model, **common, **run.constants)
+        return Geometric(model, **common, mask_scale="constant", **run.constants)
     if run.rule in ("sgd", "normalised"):
         design = ScoresBySGD if run.rule == "sgd" else ScoresNormalised
         return design(model, **common, scores="optimiser", rate=run.score_lr)
     if run.rule in FACTORS:
         return ContinuousSparsification(model, **common, mask_scale=FACTORS[run.rule])
-    if run.rule == "folding":
-        return FoldingScale(model, **common)
     return ContinuousSparsification(model, **common, scores=run.rule)
 
 

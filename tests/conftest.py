@@ -51,6 +51,9 @@ def prunus_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     """Runs `prunus ARGUMENTS` in this process; returns status, output and errors."""
     from prunus.cli import main
 
+    programs = str(Path(sys.executable).parent)  # as if the environment were activated
+    monkeypatch.setenv("PATH", programs, prepend=os.pathsep)
+
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["prunus", *map(str, arguments)])
         status = 0

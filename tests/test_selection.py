@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -357,30 +358,59 @@ class TestUnknownModules:
         assert not cs.mask()["0.weight"][:, 4].any()
         assert cs.mask().kept == 10
 
+    @pytest.mark.parametrize("granularity", ["weight", "filter"])
+    def test_its_bias_may_have_a_gate(self, granularity: Any) -> None:
+        cs = prunus.ContinuousSparsification(
+            Conv1D(6, 2), steps=1, select="*", granularity=granularity
+        )
+        assert cs.gates["bias"].score.shape == (6,)
+
     def test_another_module_named_conv1d_is_not(self) -> None:
         model = Conv1D(2, 2)
         model.weight = nn.Parameter(torch.ones(2, 2, 3))
         assert names(choose(model, "other")) == ["weight"]
 
-    def test_other_weights_are_a_kind_that_all_leaves_out(self) -> None:
-        model = nn.ModuleDict({"experts": Experts(), "fc": nn.Linear(2, 2)})
-        assert names(choose(model, "other")) == ["experts.up", "experts.router"]
+    def test_experts_are_a_kind_and_other_weights_are_one_that_all_leaves_out(self) -> None:
+        model = nn.ModuleDict({"moe": Experts(), "fc": nn.Linear(2, 2)})
+        assert names(choose(model, "expert")) == ["moe.up"]
+        assert names(choose(model, "other")) == ["moe.router"]
+        assert names(choose(model)) == ["moe.up"]  # the body: without the last layer
         everything = choose(model, "all")
-        assert names(everything) == ["fc.weight"]
-        assert names(everything.passed_over) == ["experts.up", "experts.router"]
+        assert names(everything) == ["moe.up", "fc.weight"]
+        assert names(everything.passed_over) == ["moe.router"]
         assert everything.total == 24 + 12 + 3 + 12 + 6
-        assert "7.0% of all parameters" in str(everything)
+        assert "49.1% of all parameters" in str(everything)
+
+    def test_a_module_may_be_named_after_its_experts(self) -> None:
+        class Gated(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.down_proj = nn.Parameter(torch.ones(2, 2, 2))
+
+        model = nn.ModuleDict({"mlp_experts": Gated(), "mixer": Gated()})
+        assert names(choose(model, "expert")) == ["mlp_experts.down_proj"]
+        assert names(choose(model, "other")) == ["mixer.down_proj"]
+
+    @pytest.mark.parametrize("granularity", ["filter", "kernel", (2, 2), "1:2"])
+    def test_experts_have_a_gate_for_each_weight(self, granularity: Any) -> None:
+        with pytest.raises(prunus.SettingError, match=r"exclude='expert'"):
+            prunus.ContinuousSparsification(
+                Experts(), steps=1, select="expert", granularity=granularity
+            )
 
     def test_other_weights_get_gates(self) -> None:
-        cs = prunus.ContinuousSparsification(Experts(), steps=1, select="other", mask_init=-0.1)
+        rules = ["expert", "other"]
+        cs = prunus.ContinuousSparsification(Experts(), steps=1, select=rules, mask_init=-0.1)
         assert cs.mask().total == 36
         with cs.hard():
             assert not cs.model.up.any()
         assert cs.remove().up.all()
 
     def test_nothing_of_a_known_kind_names_other(self) -> None:
+        model = nn.Module()
+        model.table = nn.Parameter(torch.ones(3, 4))
         with pytest.raises(SelectionError, match=r"selections that would: 'other';"):
-            choose(Experts(), "all")
+            choose(model, "all")
 
 
 class TestNormalisation:
@@ -466,6 +496,10 @@ class TestErrors:
         with pytest.raises(SelectionError, match=r"1\.weight holds NaN or infinite"):
             choose(model, "linear")
         assert names(choose(model, "0.*t")) == ["0.weight"]
+
+    def test_weights_that_are_not_there_yet(self) -> None:
+        with pytest.raises(SelectionError, match=r"0\.weight holds .* \(on the device 'meta'\)"):
+            choose(nn.Sequential(nn.Linear(2, 2, device="meta")), "all")
 
     @pytest.mark.parametrize("embedding", [nn.Embedding, nn.EmbeddingBag])
     def test_sparse_embeddings(self, embedding: type[nn.Embedding]) -> None:

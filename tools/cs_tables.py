@@ -8,19 +8,22 @@ from typing import Any
 
 from prunus.report.records import Measure, Record
 
-SCALES = ("init", "none")
+SCALES = ("init", "constant", "none")
 FOUND: tuple[Measure, ...] = ("searched", "re-trained")
 
 Table = tuple[list[str], list[list[str]]]
 
 
 def over_seeds(records: Sequence[Record], measure: Measure) -> str:
-    values = [100 * value for record in records if (value := record.value(measure)) is not None]
-    return f"{mean(values):.2f}±{stdev(values):.2f}"
+    return percent([value for r in records if (value := r.value(measure)) is not None])
+
+
+def percent(values: Sequence[float]) -> str:
+    return f"{100 * mean(values):.2f}±{100 * stdev(values):.2f}"
 
 
 def mask_scale(records: Sequence[Record]) -> Table:
-    """Both scales side by side, for each network, learning rate and density."""
+    """The scales side by side, for each network, learning rate and density."""
     cells: dict[tuple[str, float, str, str | None], list[Record]] = {}
     for r in records:
         place = r.task, r.settings["recipe"]["lr"], f"{r.density:.0%}"
@@ -34,6 +37,23 @@ def mask_scale(records: Sequence[Record]) -> Table:
     ]
     header = ["network", "learning rate", "dense", "kept"]
     return [*header, *(f"`{scale}`, {measure}" for measure, scale in columns)], rows
+
+
+def score_lr(records: Sequence[Record]) -> Table:
+    """Rates of the scores, as multiples of the automatic one, and IMP at the same densities."""
+    cells: dict[tuple[float, float], dict[str, list[Record]]] = {}
+    for r in records:
+        if "re-trained" in r.measured:
+            place = r.parameters["score_lr"], r.parameters["mask_init"]
+            cells.setdefault(place, {}).setdefault(r.row, []).append(r)
+    _, automatic, _ = sorted({rate for rate, _ in cells})
+    rows = []
+    for rate, mask_init in sorted(cells, key=lambda place: (place[0], -place[1])):
+        cs, imp = (cells[rate, mask_init][row] for row in ("CS", "IMP"))
+        row = [f"{rate / automatic:.1f}", f"{mask_init:g}", percent([r.density for r in cs])]
+        rows.append([*row, *(over_seeds(cs, m) for m in FOUND), over_seeds(imp, "re-trained")])
+    header = ["score_lr factor", "mask_init", "kept %", "searched %", "re-trained %"]
+    return [*header, "IMP re-trained %"], rows
 
 
 def budget_rounds(records: Sequence[Record]) -> Table:
@@ -61,15 +81,15 @@ def settling(runs: Sequence[dict[str, Any]]) -> Table:
 
 
 def cost_powers(runs: Sequence[dict[str, Any]]) -> Table:
-    """Runs that measured scores by different powers of their cost: a column for each seed."""
-    seeds = sorted({run["seed"] for run in runs})
+    """Runs that measured scores by different powers of their cost: a number for each seed."""
     rows = []
-    for power in sorted({run["power"] for run in runs}):
-        own = {run["seed"]: run for run in runs if run["power"] == power}
-        row = [f"{power:g}", f"{100 * mean(run['density'] for run in own.values()):.1f}"]
+    for task, power in dict.fromkeys((run["task"], run["power"]) for run in runs):
+        own = [run for run in runs if (run["task"], run["power"]) == (task, power)]
+        row = [task.partition("/")[2], f"{power:g}"]
+        row.append(f"{100 * mean(run['density'] for run in own):.1f}")
         for split in ("validation", "test"):
-            values = [100 * own[seed][split] for seed in seeds]
+            values = [100 * run[split] for run in sorted(own, key=lambda run: run["seed"])]
             row += [", ".join(f"{value:.1f}" for value in values), f"{mean(values):.1f}"]
         rows.append(row)
-    header = ["power of c", "weights kept %", "validation", "mean", "test", "mean"]
+    header = ["network", "power of c", "weights kept %", "validation", "mean", "test", "mean"]
     return header, rows

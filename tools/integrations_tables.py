@@ -13,7 +13,7 @@ Table = tuple[list[str], list[list[str]]]
 
 TITLES = {
     "cs": "CS", "gmp": "GMP", "mp": "MP", "wanda": "Wanda", "dense": "dense", "l0": "L0",
-    "topk": "TopK", "cs-settling": "CS, settling", "cs-learned": "CS, learned",
+    "topk": "TopK", "cs-constant": "CS, constant",
 }  # fmt: skip
 TRAINERS = {"transformers": "Trainer of transformers", "lightning": "Lightning"}
 

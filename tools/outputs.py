@@ -65,12 +65,16 @@ def task_of_page() -> str:
 def printed(name: str, command: str, folder: Path) -> str:
     """What a command prints in a folder, whatever its exit code."""
     words = [sys.executable, "-m", "prunus", *shlex.split(command)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    ours = {
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
     lines = []
     with subprocess.Popen(
         words,
         cwd=folder,
-        env=environment,
+        env={**os.environ, **ours},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -87,11 +87,6 @@ def gate_overhead() -> str:
     return markdown([*header, "peak MiB"], rows)
 
 
-def score_lr() -> str:
-    rows = read("score-lr")
-    return markdown(list(rows[0]), [[str(value) for value in row.values()] for row in rows])
-
-
 def throughput() -> str:
     results = read("throughput")
     rows = [[n, *(f"{v:,.2f}" for v in list(r.values())[:2])] for n, r in results.items()]
@@ -306,7 +301,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison-finding": lambda: finding(compared_in("comparison")),
     "gate-overhead": gate_overhead,
     "mask-scale": measured(cs_tables.mask_scale, "mask-scale"),
-    "score-lr": score_lr,
+    "score-lr": measured(cs_tables.score_lr, "score-lr"),
     "headline": lambda: by_density("headline"),
     "headline-sizes": lambda: by_method("headline"),
     "headline-differences": lambda: differences("headline"),

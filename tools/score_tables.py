@@ -142,6 +142,7 @@ def _count(where: list[list[bool]] | None, n: int) -> str:
 
 FACTORS = {
     "method": "learned, from 1 to 2",
+    "divided": "divided",
     "fixed": "stays at 2",
     "settling": "settles at 1",
     "folding": "weights halve",

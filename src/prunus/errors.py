@@ -2,7 +2,9 @@
 
 import errno
 import shlex
+import sys
 from pathlib import Path
+from warnings import warn
 
 
 class PrunusError(Exception):
@@ -43,6 +45,14 @@ class SelectionWarning(PrunusWarning):
 
 class SearchWarning(PrunusWarning):
     """A search that ended in a way that speaks of wrong use: too few steps, scores at rest, ..."""
+
+
+def warn_caller(message: str, category: type[PrunusWarning] = PrunusWarning) -> None:
+    """Warn of the line outside of Prunus that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals["__name__"].startswith("prunus."):
+        frame, level = frame.f_back, level + 1
+    warn(message, category, stacklevel=level)
 
 
 def how_to_install(extra: str) -> str:

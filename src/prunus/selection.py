@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     "embedding": (nn.Embedding, nn.EmbeddingBag),
     "attention": (nn.MultiheadAttention,),
     "recurrent": (nn.RNNBase, nn.RNNCellBase),
+    "expert": (),  # by name: no two libraries have the same module
 }
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 # What residual networks call the projection beside the main path.
@@ -143,7 +144,7 @@ def candidates(model: nn.Module) -> list[Candidate]:
                     f"{name} is lazy and has no shape yet: run one batch through the model first"
                 )
             owner = (name, module, attribute)
-            kind = _kind(module, parameter)
+            kind = _kind(path, module, parameter)
             if id(parameter) in found:
                 earlier = found[id(parameter)]
                 kind = earlier.kind if earlier.kind != "other" else kind
@@ -163,8 +164,8 @@ def choose(model: nn.Module, select: Select = "auto", exclude: Select | None = N
     - `"auto"`: the `default_rule` of the model;
     - `"paper"`: convolutions except the 1x1 shortcuts; `"all"`: every weight of a known kind;
       `"body"`: these without embeddings and the last layer;
-    - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`, or `"other"`:
-      weights of two dimensions and more in modules that are none of these;
+    - a kind: `"conv"`, `"linear"`, `"embedding"`, `"attention"`, `"recurrent"`, `"expert"` (three
+      dimensions, in modules that are named so), or `"other"`: two and more in other modules;
     - a pattern of parameter names: `"encoder.*.weight"` (as in the shell; `*` also matches dots),
       which takes parameters of normalisation layers only by their full name;
     - a module type: `nn.Conv2d`;
@@ -189,10 +190,10 @@ def choose(model: nn.Module, select: Select = "auto", exclude: Select | None = N
         )
     for candidate in chosen:
         check_gateable(candidate)
-        if not bool(torch.isfinite(candidate.parameter).all()):
+        if candidate.parameter.is_meta or not bool(torch.isfinite(candidate.parameter).all()):
             raise SelectionError(
-                f"{candidate.name} holds NaN or infinite weights: load or initialise the model "
-                "first"
+                f"{candidate.name} holds NaN or infinite weights, or none (on the device 'meta'): "
+                "load or initialise the model first"
             )
     ids = {id(c) for c in chosen}
     passed_over = [c for c in everything if c.is_weight and id(c) not in ids]
@@ -216,12 +217,14 @@ def _rules(given: Select) -> list[Rule]:
     return [given] if isinstance(given, str) or callable(given) else list(given)
 
 
-def _kind(module: nn.Module, parameter: nn.Parameter) -> str:
+def _kind(path: str, module: nn.Module, parameter: nn.Parameter) -> str:
     if parameter.dim() < 2:
         return "other"
     if is_transposed_linear(module):
         return "linear"
-    return next((kind for kind, types in KINDS.items() if isinstance(module, types)), "other")
+    named = "expert" in f"{path} {type(module).__name__}".lower()
+    unknown = "expert" if named and parameter.dim() > 2 else "other"
+    return next((kind for kind, types in KINDS.items() if isinstance(module, types)), unknown)
 
 
 def is_transposed_linear(module: nn.Module) -> bool:
@@ -294,5 +297,4 @@ def _nothing_matches(setting: str, rule: Rule, everything: Sequence[Candidate]) 
 
 def _row(candidate: Candidate, *more: str) -> list[str]:
     shape = "x".join(map(str, candidate.parameter.shape))
-    weights = f"{candidate.parameter.numel():,}"
-    return [str(candidate), candidate.kind, shape, weights, *more]
+    return [str(candidate), candidate.kind, shape, f"{candidate.parameter.numel():,}", *more]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,8 +56,11 @@ ANSWERED = [
     "deploy trained --threads 1",
     "tasks",
     "methods",
+    "methods cs",
     "runs run",
 ]
+LISTS = ("inspect", "tasks", "methods", "runs")
+"""What these print is all a result: with --json they have no messages."""
 
 
 def test_with_json_every_command_prints_one_document_and_nothing_else(prepared: Command) -> None:
@@ -66,6 +72,9 @@ def test_with_json_every_command_prints_one_document_and_nothing_else(prepared: 
         status, output, errors = prepared(*words, "--json")
         assert status == 0, errors
         assert json.loads(output), typed
+        if words[0] in LISTS:
+            assert errors == "", typed
+            errors = prepared(*words)[1]
         steps = re.findall(r"^Next: (.*)$", errors, re.MULTILINE)
         assert len(steps) == 1, f"{typed}: {errors}"
         works_when_copied(steps[0], prepared)
@@ -82,6 +91,27 @@ def works_when_copied(typed: str, cli: Command) -> None:
             assert cli(*words)[0] == 0, typed
     else:
         assert words[:3] == ["-m", "prunus_runtime", "serve"] and Path(words[3]).exists(), typed
+
+
+def test_the_next_step_can_be_copied_where_the_environment_is_not_activated(
+    cli: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `make demo`, or `.venv/bin/prunus demo`."""
+    programs = Path(".venv/bin")
+    programs.mkdir(parents=True)
+    for name in ("prunus", "python"):
+        (programs / name).symlink_to("/bin/true")
+    monkeypatch.setattr(sys, "executable", str(Path.cwd() / programs / "python"))
+
+    def step() -> str:
+        return cli("tasks")[1].splitlines()[-1]
+
+    assert step().startswith("Next: .venv/bin/prunus train --task")
+    monkeypatch.setenv("PATH", str(Path.cwd() / programs))
+    assert step().startswith("Next: prunus train --task")
+    (programs / "prunus").unlink()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert step().startswith("Next: prunus train --task"), "there is nothing better"
 
 
 @pytest.mark.parametrize("order", ["report run --json found.json", "report --json found.json run"])
@@ -188,3 +218,55 @@ def test_bash_completes_what_was_installed(tmp_path: Path) -> None:
     assert completed("deploy", "--format", "") == {"prunus", "onnx", "module"}
     (tmp_path / "my.ticket").touch()
     assert completed("inspect", "my") == {"my.ticket"}
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_complete_what_was_installed(tmp_path: Path, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs the program {shell}")
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    home = {
+        "HOME": str(tmp_path),
+        "ZDOTDIR": str(tmp_path),
+        "XDG_CONFIG_HOME": f"{tmp_path}/.config",
+    }
+    user = {**os.environ, **home, "PATH": programs, "TERM": "dumb"}
+    (tmp_path / ".zshrc").write_text("autoload -Uz compinit && compinit -u\n")  # as people have it
+    install = ["prunus", "--install-completion", "--shell", shell]
+    subprocess.run(install, env=user, check=True, capture_output=True)
+
+    def completed(typed: str) -> str:
+        if shell == "fish":
+            asked = ["fish", "-c", f"complete --do-complete '{typed}'"]
+            return subprocess.run(
+                asked, env=user, cwd=tmp_path, check=True, capture_output=True, text=True
+            ).stdout
+        return typed_on_a_terminal([shell, "-i"], f"{typed}\t\t", user, tmp_path)
+
+    assert "search" in completed("prunus sea")
+    assert "--target-density" in completed("prunus search --target-")
+    assert "magnitude" in completed("prunus retrain --control ma")
+
+
+def typed_on_a_terminal(words: list[str], keys: str, user: dict[str, str], folder: Path) -> str:
+    """What a shell shows for keys, until it has shown nothing for two seconds."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        words, stdin=its, stdout=its, stderr=its, cwd=folder, env=user, start_new_session=True
+    ) as process:
+        try:
+            _shown(ours)  # the prompt
+            os.write(ours, keys.encode())
+            return _shown(ours)
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(its)
+
+
+def _shown(terminal: int) -> str:
+    shown, wait = b"", 60.0  # for the first sign of life, on a busy machine
+    while select.select([terminal], [], [], wait)[0]:
+        shown += os.read(terminal, 4096)
+        wait = 2.0
+    return shown.decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,21 @@ def test_options_are_in_groups_and_what_is_required_is_marked(cli: Command) -> N
     assert places == sorted(places) and "Parameters" not in output
     assert places[0] < output.index("--task") < output.index("Required, unless") < places[1]
     assert "[required]" in cli("retrain", "--help")[1]
+    assert "Required: a sweep's folder" in " ".join(cli("report", "--help")[1].split())
+
+
+def test_commands_have_the_order_of_a_run_and_options_no_odd_relatives(cli: Command) -> None:
+    output = cli("--help")[1]
+    places = [output.index(f"│ {name} ") for name in COMMANDS]
+    assert places == sorted(places)
+    for name in COMMANDS:
+        assert not re.search("--(no|empty)-", cli(name, "--help")[1]), name
+
+
+def test_each_line_is_one_line(cli: Command) -> None:
+    for command in ("tasks", "methods"):
+        for line in cli(command)[1].partition("\nA task is")[0].splitlines():
+            assert len(line) <= 112, line
 
 
 def test_the_shell_can_complete(cli: Command) -> None:

@@ -57,6 +57,9 @@ def test_a_speedup_becomes_a_budget_and_stays_that(cli, clock, command):
     found = json.loads(output)["speedup"]
     assert (found["asked"], found["target_macs"], found["measured"]) == (4, 0.15, 5)
     assert found["predicted"] == pytest.approx(4)
+    # The report says both.
+    assert cli("report", "runs")[0] == 0
+    assert "5 (5.0x, predicted 4.0x)" in Path("runs/report.html").read_text()
 
 
 @pytest.mark.usefixtures("clock")

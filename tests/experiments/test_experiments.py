@@ -152,8 +152,8 @@ def test_all_convolutions_of_resnet_50_but_not_the_shortcuts_of_resnet_20():
 
 def test_settings_of_appendix_c_and_d():
     """Stochastic masks by SGD with momentum; IMP in each layer; CS with rewinding, three seeds."""
-    [ss] = {run.settings.method["score_lr"] for run in _runs("figure7", "ss")}
-    assert ss == 100
+    methods = [run.settings.method for run in _runs("figure7", "ss")]
+    assert {(method["score_lr"], method["score_momentum"]) for method in methods} == {(100, 0.9)}
     iss = _runs("figure8", "iss")
     assert {run.seed for run in iss} == {0, 1, 2}
     wanted = {"mask_init": 1, "score_lr": 20, "score_momentum": 0.9, "penalty": 1e-8}
@@ -171,9 +171,16 @@ def test_single_runs_of_cs_have_the_seeds_of_table_1():
     assert named_experiment("figure9").seeds == named_experiment("table1").seeds == (0, 1, 2)
 
 
-def _runs(name, row):
-    runs = [run for run in outline(named_experiment(name)) if isinstance(run, Ready)]
-    return [run for run in runs if run.row == row]
+def test_figure_5_shares_searches_with_table_1():
+    """Where networks learn, and a search costs a quarter of an hour."""
+    found = [_runs(name, "cs", "cpu") for name in ("table1", "figure5")]
+    [first, second] = [{run.settings.model_dump_json() for run in runs} for runs in found]
+    assert len(first & second) == 3
+
+
+def _runs(name, row, scale=None):
+    plan = outline(named_experiment(name).at_scale(scale))
+    return [run for run in plan if isinstance(run, Ready) and run.row == row]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +207,7 @@ def test_the_mask_scale_is_measured_without_normalisation():
         network = build_network(task.partition("/")[2], **SIZES)
         assert not any("Norm" in type(module).__name__ for module in network.modules())
     runs = _runs("mask-scale", "CS")
-    assert {run.settings.method["mask_scale"] for run in runs} == {"init", "none"}
+    assert {run.settings.method["mask_scale"] for run in runs} == {"init", "constant", "none"}
     assert {run.settings.method["select"] for run in runs} == {"all"}
 
 

@@ -57,6 +57,8 @@ def test_smoke_then_again(cli, name):
     for claim in result["claims"]:
         assert f"- {claim}" in output
     assert result["where"] in output and result["points"]
+    compared = named_experiment(name).dense is not False
+    assert bool(result["dense"]) == compared, "the networks that all others are measured by"
     assert all(0 < point["density"] <= 1 for point in result["points"])
     rows = list(csv.DictReader((out / f"{name}-smoke.csv").open()))
     assert len(rows) == len(result["pairs"])

@@ -118,7 +118,8 @@ def test_unknown_granularities(granularity: object) -> None:
         layout_of(LINEAR, granularity)  # type: ignore[arg-type]
 
 
-def test_a_one_dimensional_parameter() -> None:
-    bias = candidates(LINEAR)[1]
+@pytest.mark.parametrize("module", [LINEAR, TRANSPOSED])
+def test_a_one_dimensional_parameter(module: nn.Module) -> None:
+    [bias] = [c for c in candidates(module) if c.name == "bias"]
     assert layout(bias, "weight") == Layout((6,), (6,), (6,))
     assert layout(bias, "filter").score == (6,)

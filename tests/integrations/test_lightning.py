@@ -8,8 +8,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import prunus
+from prunus.errors import SearchWarning
 
 lightning = pytest.importorskip("lightning")
+
+from lightning.pytorch.callbacks import EMAWeightAveraging  # noqa: E402
 
 from prunus.integrations.lightning import SparsifyCallback  # noqa: E402
 
@@ -42,11 +45,11 @@ def build():
     return Module()
 
 
-def trainer(folder, callback, **options):
+def trainer(folder, *callbacks, **options):
     defaults = {"max_epochs": 5, "log_every_n_steps": 2, "enable_checkpointing": False}
     quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "logger"), False)
     return lightning.Trainer(
-        accelerator="cpu", default_root_dir=folder, callbacks=[callback],
+        accelerator="cpu", default_root_dir=folder, callbacks=[*callbacks],
         **{**defaults, **quiet, **options},
     )  # fmt: skip
 
@@ -153,6 +156,27 @@ def test_a_fit_without_an_end_is_refused(tmp_path):
     loop = trainer(tmp_path, SparsifyCallback(target_density=0.2, select="linear"), max_epochs=-1)
     with pytest.raises(prunus.SettingError, match="the trainer does not know how many it makes"):
         loop.fit(build(), data())
+
+
+def test_a_second_fit_needs_a_new_callback(tmp_path):
+    module = build()
+    loop = trainer(tmp_path, SparsifyCallback(target_density=0.2, select="linear"))
+    loop.fit(module, data())
+    with pytest.raises(prunus.AttachError, match="search of this callback has ended"):
+        loop.fit(module, data())
+    assert kept(module) == pytest.approx(0.2, abs=1e-3)
+
+
+def test_an_average_that_would_be_of_a_copy_without_gates_is_refused(tmp_path):
+    average = EMAWeightAveraging(decay=0.9)
+    sparsify = SparsifyCallback(target_density=0.2, select="linear")
+    module = build()
+    with pytest.raises(prunus.SettingError, match="EMAWeightAveraging comes before"):
+        trainer(tmp_path, average, sparsify).fit(module, data())
+    loop = trainer(tmp_path, sparsify, average)
+    with pytest.warns(SearchWarning, match="in transition"):  # of averages of scores
+        loop.fit(module, data())
+    assert kept(module) == pytest.approx(0.2, abs=1e-3)
 
 
 @pytest.mark.parametrize("strategy", ["FSDPStrategy", "DeepSpeedStrategy"])

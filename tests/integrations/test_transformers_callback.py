@@ -274,5 +274,5 @@ def test_steps_that_the_training_does_not_reach_are_refused(tmp_path):
 def test_a_second_training_needs_a_new_callback(tmp_path):
     loop = trainer(tmp_path, SparsifyCallback(target_density=0.1))
     loop.train()
-    with pytest.raises(prunus.AttachError, match="has not attached anything"):
+    with pytest.raises(prunus.AttachError, match="search of this callback has ended"):
         loop.train()

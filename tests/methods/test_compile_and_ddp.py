@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from test_methods import METHODS
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
 
@@ -149,6 +150,30 @@ def one_round(name):
     return method.end_round()
 
 
+class EitherOr(nn.Module):
+    """Which of two layers is used depends on the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.gated, self.other = nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x, gated):
+        return self.gated(x) if gated else self.other(x)
+
+
+def a_round_with_gates_in_one_process_only(rank):
+    torch.manual_seed(0)
+    model = EitherOr()
+    cs = prunus.ContinuousSparsification(
+        model, steps=4, select="gated.weight", target_density=0.5, rewind_step=None
+    )
+    ddp = DistributedDataParallel(model, find_unused_parameters=True)
+    for _ in range(4):
+        ddp(torch.randn(4, 8), rank == 0).square().mean().backward()
+        cs.step()
+    return cs.mask()
+
+
 def worker(rank):
     torch.manual_seed(rank)  # other data, and other weights until DDP broadcasts them
     model = ConvNet()
@@ -167,6 +192,7 @@ def worker(rank):
             cs.step()
         masks.append(dict(cs.end_round()))
     masks += [dict(one_round(name)) for name in METHODS if name != "amc"]
+    masks.append(dict(a_round_with_gates_in_one_process_only(rank)))
     try:
         attached_to_ddp = prunus.ContinuousSparsification(ddp, steps=1).name
     except prunus.AttachError as error:
@@ -181,6 +207,6 @@ def test_two_processes_find_the_same_masks():
         first, second = prunus.Mask(ours), prunus.Mask(theirs)
         assert first == second
         assert 0 < first.density < 1
-    assert len(one[0]) == 2 + len(METHODS) - 1
+    assert len(one[0]) == 2 + len(METHODS) - 1 + 1
     assert all(torch.equal(one[1][n], two[1][n]) for n in one[1])
     assert "wrapped already" in one[2]

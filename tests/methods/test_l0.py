@@ -8,6 +8,7 @@ from test_imp import Two, kept
 
 import prunus
 from prunus import L0Regularisation, Mask
+from prunus.errors import SearchWarning
 from prunus.gates.hard_concrete import BETA, GAMMA, ZETA
 from prunus.methods.l0 import RATE_STEPS
 from support.models import ConvNet, images, seeded
@@ -140,9 +141,8 @@ def test_a_larger_penalty_keeps_fewer():
 
 def test_nothing_left_says_what_helps():
     l0 = L0Regularisation(seeded(ConvNet), steps=1, keep_init=1e-6, rule="expected")
-    l0.commit()
-    with pytest.warns(prunus.PrunusWarning, match="larger keep_init"):
-        l0.ticket()
+    with pytest.warns(SearchWarning, match="larger keep_init"):
+        l0.commit()
 
 
 @pytest.mark.parametrize(

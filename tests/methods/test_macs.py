@@ -120,9 +120,10 @@ def test_by_hand():
     cs = ContinuousSparsification(model, steps=1, select="all", target_macs=0.5)
     model(torch.zeros(1, 1, 2, 2))
     with torch.no_grad():
-        cs.gates["0.weight"].score.copy_(torch.tensor([1.0, 8.0, 2.0, 4.0]).view(4, 1, 1, 1))
-        cs.gates["3.weight"].score.copy_(torch.tensor([[0.75, 3.0, 0.3, 0.2]]))
-    # By score for each multiply-add: 3, 8/4, 4/4, 0.75 are 1 + 4 + 4 + 1 of 20. That is half.
+        cs.gates["0.weight"].score.copy_(torch.tensor([1.0, 8.0, 2.0, 2.8]).view(4, 1, 1, 1))
+        cs.gates["3.weight"].score.copy_(torch.tensor([[1.2, 3.0, 0.9, 0.2]]))
+    # By score for the root of the cost: 8/2, 3, 2.8/2, 1.2 are 4 + 1 + 4 + 1 of 20. That is half.
+    # For the cost itself, 0.9 would come before 2.8/4; and by score alone 2 before 1.2.
     mask = cs.harden()
     assert mask["0.weight"].flatten().int().tolist() == [0, 1, 0, 1]
     assert mask["3.weight"].flatten().int().tolist() == [1, 1, 0, 0]

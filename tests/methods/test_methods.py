@@ -45,6 +45,11 @@ def make_cs_budget(model, **settings):
     return cs
 
 
+def make_cs_learned_size(model):
+    model.bn = torch.nn.GroupNorm(2, 6)  # with BatchNorm a kept weight counts as a constant
+    return make_cs_budget(model)
+
+
 def make_iss(model):
     return prunus.IterativeStochasticSparsification(
         model, steps=6, penalty=1e-4, score_lr=5.0, select="all", rewind_step=2, rewind=False
@@ -96,8 +101,7 @@ METHODS = {
     "cs": make_cs,
     "cs budget": make_cs_budget,
     "cs budget, scores in the optimiser": partial(make_cs_budget, scores="optimiser"),
-    "cs budget, settling": partial(make_cs_budget, mask_scale="settling"),
-    "cs budget, learned": partial(make_cs_budget, mask_scale="learned"),
+    "cs budget, learned size": make_cs_learned_size,
     "imp": make_imp,
     "imp-c": maker("imp-c", rate=[0.3, 0.2, 0.1]),
     "seq-cs": maker("seq-cs", rate=0.3, penalty=1e-4),

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from prunus import ContinuousSparsification, SettingError
-from prunus.errors import PrunusWarning, SearchWarning
+from prunus.errors import SearchWarning
 from prunus.gates import plain_tensors
 from support.models import ConvNet, images, seeded
 
@@ -260,7 +260,9 @@ def complaints(cs, call="harden"):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         getattr(cs, call)()
-    return [str(w.message) for w in seen if issubclass(w.category, SearchWarning)]
+    seen = [w for w in seen if issubclass(w.category, SearchWarning)]
+    assert {w.filename for w in seen} <= {__file__}, "it is the caller's line that is shown"
+    return [str(w.message) for w in seen]
 
 
 def test_a_search_as_it_should_be_says_nothing():
@@ -273,13 +275,22 @@ def test_too_few_steps(call):
     assert "after 50 of 200 steps" in complaint and "call step()" in complaint
 
 
+@pytest.mark.parametrize("call", ["ticket", "strip"])
+@pytest.mark.parametrize(("settings", "kept"), [({"mask_init": 0.1}, "100.0%"), ({}, "0.0%")])
+def test_what_is_taken_before_any_step(call, settings, kept):
+    cs = attach(**({"target": None} | settings if settings else {}))
+    [complaint] = complaints(cs, call)
+    assert "step() was never called" in complaint and f"keeps {kept}" in complaint
+
+
 def test_no_step_at_all():
     assert "after 0 of 200 steps" in complaints(attach(steps=200))[0]
 
 
-def test_a_ticket_without_a_step():
-    with pytest.warns(PrunusWarning, match=r"every weight.* step\(\) was never called"):
-        attach(steps=200).ticket()
+@pytest.mark.parametrize("call", ["harden", "end_round", "ticket", "strip"])
+def test_an_empty_network(call):
+    cs = train(attach(target=None, mask_init=-0.1), 8, lr=1e-4)
+    assert "the mask removes every weight: no score is above zero" in complaints(cs, call)[-1]
 
 
 def test_gradients_that_the_loop_cleared_too_early():

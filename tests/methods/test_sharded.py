@@ -4,7 +4,7 @@ import warnings
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import prunus
 from support.processes import found_by_two
@@ -27,15 +27,14 @@ def build():
     return nn.Sequential(first, nn.ReLU(), Mean(), second, nn.ReLU(), last)
 
 
-def search(shard, select="all", **settings):
+def search(shard, select="all", policy=None, **settings):
     model = build()
     cs = prunus.ContinuousSparsification(
         model, steps=6, select=select, penalty=1e-3, rewind_step=2, **settings
     )
     if shard:
-        for layer in (model[0], model[3], model[5]):
-            fully_shard(layer)
-        fully_shard(model)
+        for part in (model[0], model[3], model[5], model):
+            fully_shard(part, mp_policy=policy or MixedPrecisionPolicy())
     optimizer = torch.optim.SGD(cs.param_groups(0.1), momentum=0.9)
 
     def train(steps):
@@ -82,6 +81,8 @@ def worker(rank):  # noqa: ARG001 (both do the same)
     found = {}
     for name, settings in SETTINGS.items():
         found[name], cs = search(True, **settings)
+    half = search(True, target_density=0.3, policy=MixedPrecisionPolicy(torch.bfloat16))[0]
+    found["16 bits"] = half["density"]
     sharded = build()
     fully_shard(sharded)
     late = refused(lambda: prunus.ContinuousSparsification(sharded, steps=1, select="all"))
@@ -101,6 +102,7 @@ def test_two_processes_find_what_one_finds():
     for found, late, strip in ranks:
         assert "attach first, then call fully_shard" in late
         assert "take ticket('current')" in strip
+        assert found["16 bits"] == expected["density"]["density"]
         for name, alone in expected.items():
             for ours, theirs in zip(found[name]["masks"], alone["masks"], strict=True):
                 assert prunus.Mask(ours) == prunus.Mask(theirs), name

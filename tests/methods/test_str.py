@@ -8,6 +8,7 @@ from test_imp import Two, kept
 
 import prunus
 from prunus import SoftThresholdReparameterisation
+from prunus.errors import SearchWarning
 from prunus.methods.soft_threshold import MOST, PULL
 from support.models import ConvNet, images, seeded
 
@@ -97,8 +98,8 @@ def test_another_round_goes_on_from_its_thresholds():
 
 def test_nothing_left_says_what_helps():
     method = SoftThresholdReparameterisation(Two(), steps=1, s_init=5.0, select="all")
-    with pytest.warns(prunus.PrunusWarning, match="lower s_init"):
-        method.ticket()
+    with pytest.warns(SearchWarning, match="lower s_init"):
+        method.commit()
 
 
 @pytest.mark.parametrize(

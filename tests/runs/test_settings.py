@@ -29,7 +29,6 @@ from prunus.tasks.registry import recipe_for
         ("train", {"recipe": {"epochs": 4, "commit_epoch": 4}}, "leaves none of 4 epochs"),
         ("train", {"recipe": {"name": "ticket"}}, "recipe named 'ticket'. Did you mean 'tickets'"),
         ("train", {"command": "search"}, "command='search': Input should be 'train'"),
-        ("train", {"task": None}, "task=None"),
         ("train", {"task": "digits"}, "task='digits' is neither"),
         ("train", {"task": "digit/mlp"}, "data set named 'digit'. Did you mean 'digits'"),
         ("train", {"task": "digits/lenett"}, "network named 'lenett'. Did you mean 'lenet'"),

@@ -21,7 +21,7 @@ import numpy as np
 from hypothesis import given, settings
 from support.graphs import batch, graphs
 from support.integers import integer_networks
-from support.native_paths import everything_split
+from support.native_paths import BUNDLED, OF_FILTERS, everything_split
 from support.transformers import transformers
 from prunus_runtime import native
 from prunus_runtime import Deployed
@@ -34,8 +34,8 @@ def test(graph):
             network = Deployed(graph, 1, isa=isa)
             for n in (1, 4, 7, 17):
                 network(batch(graph, n))
-            for bundled in (False, True):
-                with everything_split(bundled):
+            for lists in ({{}}, BUNDLED, OF_FILTERS):
+                with everything_split(lists):
                     shared = Deployed(graph, 2, isa=isa)
                     for n in (1, 3, 33):
                         shared(batch(graph, n))

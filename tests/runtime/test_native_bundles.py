@@ -56,6 +56,21 @@ def test_layers_that_are_not_sparse_have_them(
     assert conv["parameters"][ConvParameters._fields.index("bundle")] == bundle
 
 
+@pytest.mark.skipif("avx512" not in ISAS, reason="the vector is that of avx512")
+@pytest.mark.parametrize(
+    ("size", "density", "lanes", "bundle"),
+    [(4, 1.0, 1, 32), (2, 1.0, 4, 32), (4, 0.1, 1, 1), (4, 1.0, 16, 8), (32, 1.0, 1, 8)],
+)
+def test_vectors_are_of_filters_where_planes_are_small(
+    size: int, density: float, lanes: int, bundle: int
+) -> None:
+    net = Builder((64, size, size))
+    net.conv("x", 64, density=density)
+    program = make_program(net.graph(), "avx512", lanes, 1)
+    convs = program.instructions[program.instructions["kernel"] == Kernel.CONV]  # its passes
+    assert set(convs["parameters"][:, ConvParameters._fields.index("bundle")]) == {bundle}
+
+
 def test_portable_has_none() -> None:
     net = Builder((16, 6, 6))
     net.conv("x", 16, density=1.0)

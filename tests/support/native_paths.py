@@ -1,7 +1,8 @@
 """The ways in which the native core can run on this machine, for tests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import MappingProxyType
 from unittest.mock import patch
 
 import numpy as np
@@ -19,15 +20,17 @@ SMALL = {"builder.SHARE": 1, "tiled.TILE": 1, "tiled.CACHE": 64}
 SMALL |= {"tiled.WORTH": 1, "tiled.WORTH_ACROSS": 1}
 BUNDLED = dict.fromkeys(["tiled.FULL", "tiled.FULL_ACROSS"], dict.fromkeys(native.ISAS, -1))
 BUNDLED |= dict.fromkeys(["tiled.FULL_PACKED", "tiled.FULL_PACKED_ACROSS"], -1)
+OF_FILTERS = {"tiled.READ": -1e9}
 
 
 def runs(isa: str, graph: Graph, x: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """The output for the first n images, for each n of `BATCHES` and in each way to run them: by
-    one thread, shared by three, and by two in bundles."""
+    one thread, shared by three, and by two in bundles and with vectors of filters."""
     ways = (
         (1, nullcontext()),
         (3, everything_split()),
-        (2, everything_split(bundled=True)),
+        (2, everything_split(BUNDLED)),
+        (2, everything_split(OF_FILTERS)),
     )
     for threads, way in ways:
         network = Deployed(graph, threads, isa=isa)
@@ -37,11 +40,11 @@ def runs(isa: str, graph: Graph, x: np.ndarray) -> Iterator[tuple[int, np.ndarra
 
 
 @contextmanager
-def everything_split(bundled: bool = False) -> Iterator[None]:
+def everything_split(lists: Mapping[str, object] = MappingProxyType({})) -> Iterator[None]:
     """Plans share even the smallest operation among threads, by positions if it has any, and pass
-    over the output of convolutions as often as possible; `bundled`, with every layer in bundles of
-    filters that can be, however many zeros these hold."""
+    over the output of convolutions as often as possible; with `lists`, every layer that can be is
+    in bundles of filters (`BUNDLED`), or has vectors of them (`OF_FILTERS`), whatever it costs."""
     with ExitStack() as stack:
-        for name, value in (SMALL | BUNDLED if bundled else SMALL).items():
+        for name, value in {**SMALL, **lists}.items():
             stack.enter_context(patch(f"prunus_runtime.plan.{name}", value))
         yield

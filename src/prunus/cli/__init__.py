@@ -36,8 +36,9 @@ _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for title, commands in _GROUPS.items():
     group = Group.create_ordered(title)
-    for command in commands:
-        app.command(command, group=group, help_epilogue=epilogue(command.__name__))
+    for place, command in enumerate(commands):  # not by the alphabet
+        examples = epilogue(command.__name__)
+        app.command(command, group=group, sort_key=place, help_epilogue=examples)
 app.register_install_completion_command(
     help="Let the shell complete commands and options (bash, zsh, fish)."
 )

@@ -11,7 +11,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prunus.cli.output import AsJson, answering, next_step
+from prunus.cli.output import AsJson, next_step, print_json
 from prunus.errors import SettingError
 from prunus.lookup import trusting
 from prunus.tables import percent, printable, text_table
@@ -41,15 +41,16 @@ def tasks(*, json: AsJson = False) -> None:
             for name, r in RECIPES.items()
         },
     }
-    with answering(as_json=json) as answer:
-        for title, entries in found.items():
-            print(f"{title.capitalize()}\n{_indented(entries)}\n")
-        print(
-            "A task is DATA/NETWORK, such as cifar10/resnet20; one of the others; or a function of "
-            "yours, package.module:function. torchvision/NAME and timm/NAME are networks too."
-        )
-        next_step("prunus", "train", "--task", "digits/digits_convnet")
-        answer(found)
+    if json:
+        print_json(found)
+        return
+    for title, entries in found.items():
+        print(f"{title.capitalize()}\n{_indented(entries)}\n")
+    print(
+        "A task is DATA/NETWORK, such as cifar10/resnet20; one of the others; or a function of "
+        "yours, package.module:function. torchvision/NAME and timm/NAME are networks too."
+    )
+    next_step("prunus", "train", "--task", "digits/digits_convnet")
 
 
 def methods(name: str | None = None, *, json: AsJson = False) -> None:
@@ -65,25 +66,28 @@ def methods(name: str | None = None, *, json: AsJson = False) -> None:
     from prunus.methods import METHODS, find_method
     from prunus.runs.method_settings import settings_of
 
-    with answering(as_json=json) as answer:
-        if name is None:
-            entries = {name: _summary(method) for name, method in sorted(METHODS.items())}
-            print(_indented(entries))
-            next_step("prunus", "methods", "cs")
-            answer(entries)
+    if name is None:
+        entries = {name: _summary(method) for name, method in sorted(METHODS.items())}
+        if json:
+            print_json(entries)
             return
-        with trusting(name):
-            method = find_method(name)
-        described = {
-            setting.name: {"default": setting.default, "help": setting.help}
-            for setting in settings_of(method)
-        }
-        print(f"{name}: {_summary(method)}\n")
-        for setting, about in described.items():
-            print(f"  {setting} = {_as_yaml(about['default'])}\n      {about['help']}")
-        print("\nOn the command line: --set method.NAME=VALUE.")
-        next_step("prunus", "search", "--task", "digits/digits_convnet", "--method", name)
-        answer({"name": name, "about": _summary(method), "settings": described})
+        print(_indented(entries))
+        next_step("prunus", "methods", "cs")
+        return
+    with trusting(name):
+        method = find_method(name)
+    described = {
+        setting.name: {"default": setting.default, "help": setting.help}
+        for setting in settings_of(method)
+    }
+    if json:
+        print_json({"name": name, "about": _summary(method), "settings": described})
+        return
+    print(f"{name}: {_summary(method)}\n")
+    for setting, about in described.items():
+        print(f"  {setting} = {_as_yaml(about['default'])}\n      {about['help']}")
+    print("\nOn the command line: --set method.NAME=VALUE.")
+    next_step("prunus", "search", "--task", "digits/digits_convnet", "--method", name)
 
 
 def runs(folder: Path = Path("runs"), *, json: AsJson = False) -> None:
@@ -100,18 +104,19 @@ def runs(folder: Path = Path("runs"), *, json: AsJson = False) -> None:
 
     if not folder.is_dir():
         raise SettingError(f"there is no folder {folder}: give one with runs below it")
-    with answering(as_json=json) as answer:
-        found, sweeps = read_folders(folder)
-        for sweep in sweeps:
-            print(printable(sweep.state))
-        if not found:
-            print(f"No runs below {folder} yet.")
-            next_step("prunus", "train", "--task", "digits/digits_convnet")
-        else:
-            header = ["run", "seed", "state", "kept", "of network", "validation", "test"]
-            print(text_table(header, [_row(run, folder) for run in found], left=(0, 2)))
-            next_step("prunus", "report", folder)
-        answer([_plain(run) for run in found])
+    found, sweeps = read_folders(folder)
+    if json:
+        print_json([_plain(run) for run in found])
+        return
+    for sweep in sweeps:
+        print(printable(sweep.state))
+    if not found:
+        print(f"No runs below {folder} yet.")
+        next_step("prunus", "train", "--task", "digits/digits_convnet")
+        return
+    header = ["run", "seed", "state", "kept", "of network", "validation", "test"]
+    print(text_table(header, [_row(run, folder) for run in found], left=(0, 2)))
+    next_step("prunus", "report", folder)
 
 
 def inspect(ticket: Path, *, json: AsJson = False) -> None:
@@ -126,26 +131,27 @@ def inspect(ticket: Path, *, json: AsJson = False) -> None:
     """
     from prunus.tickets.ticket import Ticket
 
-    with answering(as_json=json) as answer:
-        content = Ticket.load(ticket)
-        about = {**asdict(content.manifest), "content_hash": content.content_hash}
-        for name, value in about.items():
-            text = _listed(value) if isinstance(value, dict) else value
-            if text != "":
-                print(f"{name.replace('_', ' '):<14}{printable(str(text))}")
-        mask = content.mask
-        print(f"\n{mask if mask else 'No mask: a dense network.'}")
-        if mask:
-            of_all = percent(content.network_density)
-            print(f"\nThat is {of_all} of the whole network, buffers included.")
-        early = content.manifest.rewind_point is not None
-        next_step("prunus", "retrain" if early else "deploy", ticket)
-        layers = {layer.name: layer.density for layer in mask.layers}
+    content = Ticket.load(ticket)
+    mask = content.mask
+    about = {**asdict(content.manifest), "content_hash": content.content_hash}
+    if json:
         densities = {
             "density": mask.density if mask else 1.0,
             "network_density": content.network_density,
         }
-        answer({**about, **densities, "layers": layers})
+        layers = {layer.name: layer.density for layer in mask.layers}
+        print_json({**about, **densities, "layers": layers})
+        return
+    for name, value in about.items():
+        text = _listed(value) if isinstance(value, dict) else value
+        if text != "":
+            print(f"{name.replace('_', ' '):<14}{printable(str(text))}")
+    print(f"\n{mask if mask else 'No mask: a dense network.'}")
+    if mask:
+        of_all = percent(content.network_density)
+        print(f"\nThat is {of_all} of the whole network, buffers included.")
+    early = content.manifest.rewind_point is not None
+    next_step("prunus", "retrain" if early else "deploy", ticket)
 
 
 def _summary(thing: Any) -> str:

@@ -125,7 +125,7 @@ class SweepOptions:
     "Also retry runs that failed before."
     only: Annotated[tuple[str, ...], Parameter(show_default=False, group=WHAT, negative="")] = ()
     "Only the runs whose line in --dry-run fits this pattern ('* CS *seed 0'), and what they need."
-    known: Annotated[tuple[Path, ...], Parameter(show_default=False, group=WHAT)] = ()
+    known: Annotated[tuple[Path, ...], Parameter(show_default=False, group=WHAT, negative="")] = ()
     "A file of prunus report --json: runs whose results it holds count as finished."
     workers: Annotated[int | None, Parameter(group=MACHINE)] = None
     "Processes (default: as many as GPUs, or else as cores)."

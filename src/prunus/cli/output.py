@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 from cyclopts import Parameter
@@ -30,12 +32,34 @@ def answering(*, as_json: bool) -> Iterator[Callable[[Any], None]]:
         return
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
-        yield lambda result: print(json.dumps(result, indent=1, default=str), file=stdout)
+        yield lambda result: print_json(result, stdout)
 
 
-def next_step(*words: object) -> None:
+def print_json(result: Any, file: TextIO | None = None) -> None:
+    """One document, on stdout if nothing else is said."""
+    print(json.dumps(result, indent=1, default=str), file=file)
+
+
+def next_step(program: str, *words: object) -> None:
     """What a person probably wants to do now, as a command to copy."""
-    print(f"\nNext: {printable(shlex.join(map(str, words)))}")
+    print(f"\nNext: {printable(shlex.join([_as_typed(program), *map(str, words)]))}")
+
+
+def _as_typed(program: str) -> str:
+    """A program of this environment: by its name, or by its path where the shell would not find it.
+
+    That is so after `.venv/bin/prunus ...` and `make demo`.
+    """
+    folder = Path(sys.executable).parent
+    found = shutil.which(program)
+    if found is not None:
+        places = (Path(found).parent.resolve(), Path(found).resolve().parent)  # pipx makes links
+        if folder.resolve() in places:
+            return program
+    ours = folder / program
+    if not ours.exists():  # installed for one user, whose programs are elsewhere
+        return program
+    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
 def say(message: str) -> None:

@@ -70,7 +70,8 @@ def report(
     Parameters
     ----------
     runs
-        A sweep's folder, any folder with runs below it, or a file of --json; several are merged.
+        Required: a sweep's folder, any folder with runs below it, or a file of --json; several are
+        merged.
     out
         Folder for report.html and the plots (default: the first folder, or that of the file).
     margin

@@ -45,7 +45,8 @@ def search(
     Parameters
     ----------
     rounds
-        Rounds, and so tickets (default: 5; with a target density: 1, or one for each).
+        Rounds, and so tickets (default: 5; with a target density, one for each; 1 for methods that
+        decide once).
     rewind_epoch
         The epoch whose weights the tickets start from (default: 2, the paper's).
     rates_of
@@ -155,7 +156,9 @@ def _run(
                 show_bisection(found)
                 about = {"bisection": asdict(found)}
             if budget is not None:
-                speed = speed_of_run(settings.folder, results, task, sparsity.batch)
+                speed = speed_of_run(
+                    settings.folder, results, task, sparsity.batch, budget.predicted
+                )
                 budget.show(speed)
                 about = {"speedup": budget.as_dict(speed)}
             _show_next(results, settings)

@@ -39,19 +39,23 @@ class SpeedupBudget:
     macs: float
     costs: CostModel
 
+    @property
+    def predicted(self) -> float:
+        """By the calibration."""
+        return self.costs.speedup(self.macs)
+
     def show(self, speed: Speed) -> None:
         """What was predicted, and what came of it."""
         print(
-            f"\nSpeed-up: predicted {self.costs.speedup(self.macs):.1f}, measured "
+            f"\nSpeed-up: predicted {self.predicted:.1f}, measured "
             f"{speed.speedup:.1f} (batch of {speed.batch}, threads: {speed.threads}, against the "
             f"dense network in {speed.engine})"
         )
 
     def as_dict(self, speed: Speed) -> dict[str, Any]:
         """The same, for JSON."""
-        predicted = self.costs.speedup(self.macs)
-        about = {"asked": self.speedup, "target_macs": self.macs, "predicted": predicted}
-        return {**about, "measured": speed.speedup, **speed.model_dump(mode="json")}
+        about = {"asked": self.speedup, "target_macs": self.macs, "measured": speed.speedup}
+        return {**about, **speed.model_dump(mode="json")}
 
 
 def budget_for(speedup: float, batch: int, settings: RunSettings, task: Task) -> SpeedupBudget:
@@ -152,8 +156,11 @@ class Speedometer:
         return found
 
 
-def speed_of_run(folder: Path, results: RunResults, task: Task, batch: int) -> Speed:
-    """The speed of a run's last network; as it was measured after the run, if it was."""
+def speed_of_run(
+    folder: Path, results: RunResults, task: Task, batch: int, predicted: float
+) -> Speed:
+    """The speed of a run's last network, kept with what was predicted; as it was measured after the
+    run, if it was."""
     from prunus.runs.speed import read_speeds, write_speeds
     from prunus.tickets.ticket import Ticket
 
@@ -162,7 +169,8 @@ def speed_of_run(folder: Path, results: RunResults, task: Task, batch: int) -> S
     if found is None:
         ticket = Ticket.load(folder / (stage.ticket or ""))
         [found] = Speedometer().measure(task, ticket, [batch])
-        write_speeds(folder, known.with_speed(stage.stage, found))
+    found = found.model_copy(update={"predicted": predicted})
+    write_speeds(folder, known.with_speed(stage.stage, found))
     return found
 
 

@@ -1,6 +1,15 @@
 """Parametrizations of one weight tensor, and how they get on and off a model."""
 
-from prunus.gates.attach import attach, check_attachable, freeze, hard, remove, strip, unfreeze
+from prunus.gates.attach import (
+    attach,
+    check_attachable,
+    freeze,
+    give_masks,
+    hard,
+    remove,
+    strip,
+    unfreeze,
+)
 from prunus.gates.base import Gate
 from prunus.gates.bernoulli import BernoulliGate
 from prunus.gates.concrete import ConcreteGate
@@ -65,6 +74,7 @@ __all__ = [
     "gate_of",
     "gate_together",
     "gated_parameters",
+    "give_masks",
     "hard",
     "input_layout",
     "is_attached",

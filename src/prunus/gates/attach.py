@@ -94,6 +94,24 @@ def unfreeze(model: nn.Module) -> None:
             module._parameters[name].requires_grad_(True)  # type: ignore[union-attr]
 
 
+def give_masks(model: nn.Module, copy: nn.Module, *, sizes: bool) -> None:
+    """Give the gates of a copy the masks of the model's, and `sizes`: what kept weights count as.
+
+    Not if these have been folded into the weights of the model since it was copied.
+    """
+    own, twins = gated_parameters(model), gated_parameters(copy)
+    shapes = [[weight.shape for _, weight in gated.values()] for gated in (own, twins)]
+    if shapes[0] != shapes[1]:
+        raise AttachError(
+            f"this {type(copy).__name__} is no copy of the model under the method: it has "
+            f"{len(twins)} gates, the model {len(own)}, or they are for other weights"
+        )
+    for (gate, _), (twin, weight) in zip(own.values(), twins.values(), strict=True):
+        twin.round_mask = gate.mask().to(weight.device, copy=True)
+        if sizes:
+            twin.scale_like(gate)
+
+
 @contextmanager
 def hard(model: nn.Module) -> Iterator[nn.Module]:
     """Within this context `model` computes with its binary masks."""

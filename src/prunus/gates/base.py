@@ -83,6 +83,9 @@ class Gate(nn.Module):
     def unscale(self) -> None:
         """From here on a kept weight counts as itself."""
 
+    def scale_like(self, other: Gate) -> None:
+        """From here on a kept weight counts as it does under `other`, of which this is a copy."""
+
     def soft_mask(self) -> Tensor:
         """What the gate multiplies by now, one value per gate; the mask itself if it is binary."""
         return self.mask().float()

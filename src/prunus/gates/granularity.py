@@ -54,6 +54,11 @@ class Layout:
 def layout(candidate: Candidate, granularity: Granularity) -> Layout:
     """The layout of one weight tensor, or an error if blocks do not fit it."""
     shape = tuple(candidate.parameter.shape)
+    if candidate.kind == "expert" and granularity != "weight":
+        raise SettingError(
+            f"granularity={granularity!r}: which axis of {candidate.name} (shape {shape}) has the "
+            "inputs of an expert is not known; leave it out, as by exclude='expert'"
+        )
     if parse_pattern(granularity) is not None:
         return Layout(shape, shape, shape, pattern_for(candidate, granularity))
     sizes, roles = _axes(candidate.module, shape)
@@ -128,6 +133,8 @@ def _share(granularity: Granularity) -> dict[str, int]:
 
 def _axes(module: nn.Module, shape: tuple[int, ...]) -> tuple[list[int], list[str]]:
     """Sizes and roles of a weight's axes; what is not a convolution counts as (out, in, ...)."""
+    if len(shape) == 1:  # a bias
+        return list(shape), ["out"]
     kernel = ["kernel"] * (len(shape) - 2)
     if isinstance(module, TRANSPOSED):  # stored as (in, out / groups, *kernel)
         sizes = [module.groups, shape[0] // module.groups, *shape[1:]]

@@ -55,12 +55,15 @@ def forward(
 
 def backward(
     w: Tensor, s: Tensor, beta: Tensor, g: Tensor, g_l1: float, scale: float, closed: float
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `w` and of `s`, from that of the gated weight and that of the sum."""
+) -> tuple[Tensor, Tensor, float]:
+    """The gradients of `w` and of `s`, from that of the gated weight and that of the sum.
+
+    And that of the logarithm of `scale`, which is the sum of `w` times its gradient.
+    """
     if g.stride() != w.stride():
         g = torch.empty_like(w).copy_(g)
     grad_w, grad_s = torch.empty_like(w), torch.empty_like(s)
-    _run(
+    total = _run(
         _BACKWARD,
         score=s.data_ptr(),
         count=s.numel(),
@@ -73,7 +76,7 @@ def backward(
         scale=scale,
         closed=closed,
     )
-    return grad_w, grad_s
+    return grad_w, grad_s, total
 
 
 def l1(s: Tensor, beta: Tensor, closed: float) -> float:

@@ -55,12 +55,14 @@ class SigmoidGates(torch.autograd.Function):
         for i, (scale, _, gate) in enumerate(ctx.settings):
             w, s, beta = tensors[3 * i : 3 * i + 3]
             g, g_l1 = gradients[2 * i : 2 * i + 2]
-            both: tuple[Tensor | None, ...] = (None, None)
+            grad_w = grad_s = None
             if g is not None or g_l1 is not None:
-                both = _backward(w, s, beta, g, g_l1, scale, needed[3 * i + 1 : 3 * i + 3])
-                if both[0] is not None:
-                    gate.sense(w, both[0])
-            found += *both, None
+                grad_w, grad_s, pull = _backward(
+                    w, s, beta, g, g_l1, scale, needed[3 * i + 1 : 3 * i + 3], gate.learns_size
+                )
+                if pull is not None:
+                    gate.feel(pull)
+            found += grad_w, grad_s, None
         return tuple(found)
 
 
@@ -83,24 +85,33 @@ def _backward(
     g_l1: Tensor | None,
     scale: float,
     needed: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of `w` and `s`, in two new buffers."""
+    learns_size: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of `w` and `s`, in two new buffers; and of the logarithm of the factor.
+
+    The last in the precision of `beta`: under mixed precision of `fully_shard`, `s` has 16 bits.
+    """
     if g is None:  # of the sum alone
         g = torch.zeros_like(w)
     if all(needed) and native.takes(w, s):
         g_sum = 0.0 if g_l1 is None else g_l1.item()
-        return native.backward(w, s, beta, g, g_sum, scale, CLOSED)
+        of_w, of_s, total = native.backward(w, s, beta, g, g_sum, scale, CLOSED)
+        return of_w, of_s, torch.scalar_tensor(total, dtype=beta.dtype) if learns_size else None
     m = soft_mask_of(s, beta)
-    grad_s = grad_w = None
+    grad_w: Tensor | None = None
+    grad_s: Tensor | None = None
+    pull: Tensor | None = None
     if needed[1]:
         # dL/ds = beta * m * (1 - m) * (c * g * w + dL/dl1), summed over what shares the gate
         of_sum = g.new_zeros(()) if g_l1 is None else g_l1.to(g.dtype)
         grad_m = torch.addcmul(of_sum, g, w, value=scale).sum_to_size(s.shape)
         sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
         grad_s = sigmoid_backward(grad_m, m, grad_input=grad_m).mul_(beta)
-    if needed[0]:
+    if needed[0] or learns_size:
         grad_w = _product(m, g, scale)  # dL/dw = c * m * g; overwrites m
-    return grad_w, grad_s
+        if learns_size:
+            pull = (grad_w * w).sum(dtype=beta.dtype)
+    return grad_w if needed[0] else None, grad_s, pull
 
 
 class L1(torch.autograd.Function):

@@ -20,8 +20,8 @@ class SigmoidGate(Gate):
 
     The score is float32 (or wider, if the weight is) and has the layout's shape; `scale` is the
     factor `c`. The temperature is a buffer: changing it recompiles nothing, `state_dict` has it.
-    So are, if the factor settles, `settling`, a factor of the soft gate alone that falls to 1, and
-    `size`, what a kept weight counts as.
+    So are, if it is learned how much a kept weight counts, `size`, which is that, and `settling`, a
+    factor of the soft gate alone that falls to 1.
     """
 
     temperature: Tensor
@@ -35,7 +35,7 @@ class SigmoidGate(Gate):
         mask_init: float,
         scale: float,
         penalised: bool,
-        settles: bool = False,
+        learns_size: bool = False,
     ) -> None:
         super().__init__()
         self.layout = layout
@@ -49,9 +49,9 @@ class SigmoidGate(Gate):
         self.score = nn.Parameter(score.detach())
         self.register_buffer("temperature", torch.ones((), dtype=dtype, device=weight.device))
         one = torch.ones_like(self.temperature)
-        self.register_buffer("settling", 2 * one if settles else None)
-        self.register_buffer("size", one.clone() if settles else None)
-        self._pull: Tensor | None = None
+        self.register_buffer("settling", 2 * one if learns_size else None)
+        self.register_buffer("size", one.clone() if learns_size else None)
+        self._pull = one.clone().requires_grad_() if learns_size else None
         self.made: Tensor | None = None
         """The gated weight, during a forward pass that made it with others (`together.py`)."""
         self._forward_l1: tuple[Tensor, tuple[int, int], bool] | None = None
@@ -59,12 +59,9 @@ class SigmoidGate(Gate):
     def soft(self, w: Tensor) -> Tensor:
         if torch.compiler.is_compiling():  # which fuses by itself, and breaks at `out=`
             m = self.soft_mask()
-            scale, view = self._factor(), w.view(self.layout.view)
-            if self._pull is not None and self.size is not None:
-                # The gradient of a factor of 1 is the pull, and that of `view` is divided.
-                slow = 1 / self.size.square()
-                view = (slow * view + ((1 - slow) * view).detach()) * self._pull
-            gated = scale * m * view
+            gated = self._factor() * m * w.view(self.layout.view)
+            if self._pull is not None:
+                gated = gated * self._pull  # a factor of 1, whose gradient is the pull
             if self.penalised and torch.is_grad_enabled():
                 self._keep_l1(m.sum() * self.layout.weights_per_gate, compiled=True)
             return gated.reshape(w.shape).to(w.dtype)
@@ -106,26 +103,33 @@ class SigmoidGate(Gate):
             step = (gradient / self.temperature).nan_to_num_(0.0, 0.0, 0.0)
             self.score.sub_(step, alpha=rate)
 
-    def listen(self) -> None:
-        """From now on, collect the `pull`; and the gradient of `w` is divided by `size**2`.
+    @property
+    def learns_size(self) -> bool:
+        """Whether each backward pass adds to the `pull`."""
+        return self._pull is not None
 
-        So that a step of SGD changes what a kept weight counts as just as in the dense network.
+    def feel(self, pull: Tensor) -> None:
+        """Add what one backward pass has found."""
+        assert self._pull is not None
+        if self._pull.device != pull.device:  # `fully_shard` moves parameters and buffers alone
+            self._pull = torch.ones_like(pull).requires_grad_()
+        self._pull.grad = pull if self._pull.grad is None else self._pull.grad + pull
+
+    def take_pull(self) -> Tensor:
+        """`dL/dlog(size)`, summed over backward passes since the last call.
+
+        Zero if there were none: of several processes, some may not use the gate.
         """
-        self._pull = torch.ones_like(self.temperature).requires_grad_()
-
-    def sense(self, w: Tensor, gradient: Tensor) -> None:
-        """What `listen` asks for, of one backward pass."""
-        if self._pull is not None and self.size is not None:
-            pull = (gradient * w).sum(dtype=self._pull.dtype)
-            self._pull.grad = pull if self._pull.grad is None else self._pull.grad + pull
-            gradient.div_(self.size.square())
-
-    def take_pull(self) -> Tensor | None:
-        """`dL/dlog(size)`, summed over backward passes since the last call, if there were any."""
-        if self._pull is None:
-            return None
+        assert self._pull is not None
         pull, self._pull.grad = self._pull.grad, None
-        return pull
+        nothing = torch.zeros_like(self.temperature)
+        return nothing if pull is None else pull.to(nothing.device)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As of any module; the pull too."""
+        super().zero_grad(set_to_none)
+        if self._pull is not None:
+            self._pull.grad = None
 
     def effective(self, w: Tensor) -> Tensor:
         return super().effective(w) if self.size is None else (w * self.size).to(w.dtype)
@@ -139,6 +143,10 @@ class SigmoidGate(Gate):
     def unscale(self) -> None:
         if self.size is not None:
             self.size.fill_(1.0)
+
+    def scale_like(self, other: Gate) -> None:
+        if self.size is not None and isinstance(other, SigmoidGate) and other.size is not None:
+            self.size.copy_(other.size)
 
     def soft_mask(self) -> Tensor:
         """`sigmoid(beta*s)`, one value per gate; exactly zero below `CLOSED`."""
@@ -157,7 +165,7 @@ class SigmoidGate(Gate):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         if self._pull is not None:  # on the same device as all else
-            self.listen()
+            self._pull = torch.ones_like(self.temperature).requires_grad_()
         return self
 
     def _keep_l1(self, l1: Tensor, compiled: bool = False) -> None:

@@ -30,16 +30,19 @@ class Guest:
         self.method = method if isinstance(method, Method) else None
         self._class = method if isinstance(method, type) else type(method)
         self._settings = settings
+        self._ended = False
 
     @property
     def present(self) -> Method:
         """The method, while it is on the model."""
+        self._check_not_ended()
         if self.method is None:
             raise AttachError("the model is not sparsified: the callback has not attached anything")
         return self.method
 
     def attach(self, model: nn.Module) -> None:
         """Put gates on the model, before it is loaded, wrapped, or given to an optimiser."""
+        self._check_not_ended()
         if self.method is None:
             self.method = self._class(model, **{"steps": _UNKNOWN, **self._settings})
 
@@ -107,8 +110,15 @@ class Guest:
             method.strip()
         else:
             method.harden()
-        self.method = None
+        self.method, self._ended = None, True
         return ticket, is_plain
+
+    def _check_not_ended(self) -> None:
+        if self._ended:
+            raise AttachError(
+                "the search of this callback has ended with the training that it was for: to train "
+                "again, make a trainer without it, or with a new one to sparsify further"
+            )
 
 
 def set_steps(method: Method, steps: int) -> None:
@@ -128,7 +138,8 @@ def _check_groups(method: Method, optimizer: Optimizer) -> None:
     check(
         handed == set().union(*(group for group in held if group <= handed)),
         f"{method.name} needs an optimiser that has its scores in a group of their own: attach the "
-        "method first, make the optimiser from its param_groups(), and give the trainer both",
+        "method first, make the optimiser from its param_groups(), and give the trainer both (cs "
+        "with a target_density needs none)",
     )
     idle = (own - handed) & set().union(*held)
     check(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from torch.optim import Optimizer
 
@@ -48,6 +49,15 @@ class SparsifyCallback(Callback):
                 not isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy),
                 f"{type(trainer.strategy).__name__} takes parameters apart, and gates with them: "
                 "use DDPStrategy, or ModelParallelStrategy and fully_shard",
+            )
+            callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            first = next(
+                (c for c in callbacks if c is self or isinstance(c, WeightAveraging)), self
+            )
+            check(
+                first is self,
+                f"{type(first).__name__} comes before SparsifyCallback, and would average a copy "
+                "without gates: put it after it in the list of callbacks",
             )
             self.guest.attach(pl_module)
 

@@ -35,7 +35,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):
     """Search for a subnetwork while the Trainer trains; all evaluation is on the binary mask.
 
     Give it a method that is attached to the model, or the class of one with its settings: by
-    default Continuous Sparsification of all linear layers.
+    default Continuous Sparsification.
 
     At the end the model is plain again, with zeros in place. The output folder holds it as
     `from_pretrained` reads it, and `ticket.safetensors` beside it.
@@ -45,7 +45,7 @@ class SparsifyCallback(TrainerCallback, ExportableState):
         self, method: Method | type[Method] = ContinuousSparsification, **settings: Any
     ) -> None:
         if isinstance(method, type):
-            settings = {"select": "linear", "rewind_step": None, **settings}
+            settings = {"rewind_step": None, **settings}
         self.guest = Guest(method, settings)
         self._checkpoint: Path | None = None
 

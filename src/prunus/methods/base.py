@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal
-from warnings import warn
 
 import torch
 from torch import Tensor, nn
 
 from prunus import gates as gating
-from prunus.errors import AttachError, PrunusWarning, SearchWarning, SelectionWarning, SettingError
+from prunus.errors import AttachError, SearchWarning, SelectionWarning, SettingError, warn_caller
 from prunus.gates.base import masked
 from prunus.masks import Mask
+from prunus.methods.common.misuse import no_step
 from prunus.methods.common.statistics import Statistics, statistics
 from prunus.methods.hooks import Evaluate, G
 from prunus.methods.lifecycle import LifeCycle, Moment
@@ -124,10 +124,6 @@ class Method(Loop[G]):
         provenance; `whole` also stores the weights that the mask removes.
         """
         mask = self._final_mask()
-        if not mask.kept:
-            began = self.t or self.life.holds_mask
-            why = self.why_empty + ("" if began else ". step() was never called")
-            warn(f"the mask removes every weight{why}", PrunusWarning, stacklevel=2)
         rewinding = weights == "rewind"
         tensors = self._weights_to_rewind_to() if rewinding else self._current_weights(mask)
         manifest = Manifest(
@@ -175,15 +171,7 @@ class Method(Loop[G]):
         has another density. The copy may be wrapped, as in `torch.optim.swa_utils.AveragedModel`.
         """
         self._check_attached()
-        own, twins = gating.gated_parameters(self.model), gating.gated_parameters(copy)
-        shapes = [[weight.shape for _, weight in gated.values()] for gated in (own, twins)]
-        if shapes[0] != shapes[1]:
-            raise AttachError(
-                f"this {type(copy).__name__} is no copy of the model under the method: it has "
-                f"{len(twins)} gates, the model {len(own)}, or they are for other weights"
-            )
-        for (gate, _), (twin, weight) in zip(own.values(), twins.values(), strict=True):
-            twin.round_mask = gate.mask().to(weight.device, copy=True)
+        gating.give_masks(self.model, copy, sizes=not self.hardened)
         return copy
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
@@ -255,24 +243,30 @@ class Method(Loop[G]):
             self.select, self.exclude = [c.name for c in self.selection], None
         if self.select in ("paper", "body") and self.selection.share < _LITTLE:
             largest = sorted(self.selection.passed_over, key=lambda c: -c.parameter.numel())[:3]
-            warn(
+            warn_caller(
                 f"select={self.select!r} takes {self.selection.share:.1%} of all parameters of the "
                 "model, and densities count no others. Left out are "
                 f"{', '.join(c.name for c in largest)}: say in select what may be removed",
                 SelectionWarning,
-                stacklevel=4,
             )
 
     def _decide(self, evaluate: Evaluate | None) -> None:
         if lost := self._lost():
-            warn(lost, SearchWarning, stacklevel=3)
+            warn_caller(lost, SearchWarning)
         self._hold(None)
-        self._hold(self.on_commit(evaluate))
+        self._hold(mask := self.on_commit(evaluate))
+        if not mask.kept:
+            warn_caller(f"the mask removes every weight{self.why_empty}", SearchWarning)
         self.life.commit()
 
     def _final_mask(self) -> Mask:
         self._check_attached()
-        return self.commit() if self.t else self.mask()
+        if self.t:
+            return self.commit()
+        mask = self.mask()
+        if not self.life.holds_mask:
+            warn_caller(no_step(self.name, mask.density), SearchWarning)
+        return mask
 
     def _fix_gates(self) -> None:
         """Let the gates (and the weights, if frozen) learn until the mask is final."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
-from warnings import warn
 
 import torch
 from torch import Tensor
 
-from prunus.errors import AttachError, SearchWarning
+from prunus.errors import AttachError, SearchWarning, warn_caller
 from prunus.gates import SigmoidGate, gate_together, layout
 from prunus.masks import Mask
 from prunus.methods.common import learned_size
@@ -20,7 +19,7 @@ from prunus.methods.common.groups import Groups
 from prunus.methods.common.learned_size import LearnedSize
 from prunus.methods.common.misuse import signs_of_misuse
 from prunus.methods.common.own_scores import OwnScores
-from prunus.methods.common.round_budgets import RoundBudgets
+from prunus.methods.common.round_budgets import RoundBudgets, has_budget
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Governed, Must, check, setting
 from prunus.selection import Candidate
@@ -87,11 +86,11 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             "beta rises from 1, so beta_T must exceed 1 (the paper uses 200)",
         ),
     )
-    mask_scale: Literal["init", "learned", "settling", "none"] = setting(
-        'factor on the mask: "init" is `1/sigmoid(s0)`, as in the published code, so that '
-        'attaching changes no output; with a budget there are two more that start there: "learned" '
-        'learns how much a kept weight counts, for trained networks (with BatchNorm it is "init"), '
-        'and "settling" falls to 1 as gates harden; "none" is the formula as printed in the paper',
+    mask_scale: Literal["init", "constant", "none"] = setting(
+        'factor on the mask: "init" begins as `1/sigmoid(s0)`, so that attaching changes no '
+        "output, and then it is learned how much a kept weight counts, if step() moves the scores "
+        'and the network has no BatchNorm; "constant" stays there, as in the published code; '
+        '"none" is the formula as printed in the paper',
         default="init",
     )
     anneal_every: int = setting(
@@ -101,8 +100,14 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
     )
 
     @classmethod
+    def complete(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        if has_budget(given) and given.get("scores", "method") == "method":
+            _refuse_rate(given.get("score_lr"))
+        return super().complete(given)
+
+    @classmethod
     def without_effect(cls, settings: Mapping[str, Any]) -> set[str]:
-        return set() if settings.get("target_density") else {"scores"}
+        return set() if has_budget(settings) else {"scores"}
 
     def prepare(self) -> None:
         super().prepare()
@@ -118,16 +123,14 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         )
         if not self.targets:
             self.scores = "optimiser"
-        check(
-            self.scores == "method" or self.mask_scale not in ("learned", "settling"),
-            f"mask_scale={self.mask_scale!r} follows the scores that step() moves: give a budget "
-            '(target_density), and leave scores at "method"',
+        self._learns_size = (
+            self.mask_scale == "init"
+            and self.scores == "method"
+            and learned_size.matters(self.model)
         )
-        self._learns_size = self.mask_scale == "learned" and learned_size.matters(self.model)
 
     def make_gate(self, candidate: Candidate) -> SigmoidGate:
-        settles = self._learns_size or self.mask_scale == "settling"
-        constant = self.mask_scale != "none" and not settles
+        constant = self.mask_scale != "none" and not self._learns_size
         scale = 1 + math.exp(-self.mask_init) if constant else 1.0
         return self.gate_type(
             candidate.parameter,
@@ -135,16 +138,13 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             self.mask_init,
             scale,
             penalised=self.penalty_strength > 0,
-            settles=settles,
+            learns_size=self._learns_size,
         )
 
     def on_attach(self) -> None:
         super().on_attach()
         gate_together(self.model)
         self._own, self._size = OwnScores(), LearnedSize()
-        if self._learns_size:
-            for gate in self.gates.values():
-                gate.listen()
 
     @property
     def counts_macs(self) -> bool:
@@ -170,11 +170,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         """
         weights = super().param_groups(lr, groups, **options)
         if self.scores == "method":
-            check(
-                score_lr is None,
-                f"score_lr={score_lr}: with a target_density step() moves the scores, and there is "
-                'no rate; leave score_lr out, or make the method with scores="optimiser"',
-            )
+            _refuse_rate(score_lr)
             return weights or [{**options, "params": [], "lr": lr}]
         if score_lr is None:
             score_lr = lr * max(1.0, PAPER_STEPS / self.steps) ** 0.5
@@ -197,6 +193,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         beta, own = self.final_temperature, self.scores == "method"
         if own:
             self._own.move(gates, beta, self._progress(self.t - 1))
+        if self._learns_size:
             self._size.learn(gates, self.steps)
         # Scores grow fast at first: with each doubling of t their spread is measured anew.
         doubled = own and self.t & (self.t - 1) == 0
@@ -230,7 +227,7 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         for sign in signs_of_misuse(
             self.stats(), t=self.t, steps=self.steps, idle=self._own.idle, at_rest=at_rest
         ):
-            warn(sign, SearchWarning, stacklevel=2)
+            warn_caller(sign, SearchWarning)
         return super().on_commit(evaluate)
 
     def on_round_end(self) -> None:
@@ -267,9 +264,20 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
             gate.temperature.fill_(beta)
 
     def _settle(self, u: float) -> None:
-        """The median of the gates above zero, `u = beta*z`, counts as the size: 1, or learned."""
-        size = self._size.now(u) if self._learns_size else 1.0
+        """The median of the gates above zero, `u = beta*z`, counts as the learned size."""
+        if not self._learns_size:
+            return
+        size = self._size.now(u)
         for gate in self.gates.values():
-            if gate.settling is not None and gate.size is not None:
-                gate.settling.fill_(1 + math.exp(-u))
-                gate.size.fill_(size)
+            assert gate.settling is not None and gate.size is not None
+            gate.settling.fill_(1 + math.exp(-u))
+            gate.size.fill_(size)
+
+
+def _refuse_rate(score_lr: float | None) -> None:
+    """With a budget."""
+    check(
+        score_lr is None,
+        f"score_lr={score_lr}: with a target_density step() moves the scores, and there is no "
+        'rate; leave score_lr out, or make the method with scores="optimiser"',
+    )

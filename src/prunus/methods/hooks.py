@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Generic
-from warnings import warn
 
 from torch import nn
 from typing_extensions import TypeVar
 
-from prunus.errors import PrunusWarning
+from prunus.errors import warn_caller
 from prunus.gates import Gate, gate_of
 from prunus.masks import Mask
 from prunus.methods.lifecycle import LifeCycle, Moment
@@ -114,11 +113,9 @@ class Hooks(Declared, Generic[G]):
         Warns of rounds that find nothing new.
         """
         if self.decides_once and rounds > 1:
-            warn(
+            warn_caller(
                 f"{self.name} decides its mask in one round: the other {rounds - 1} of {rounds} "
                 "train on and keep it. Do one round",
-                PrunusWarning,
-                stacklevel=2,
             )
 
     @property

@@ -20,9 +20,10 @@ RATE = Must(lambda rate: 0 < rate < 1, "the fraction removed in each round is be
 
 
 class ContinuedMagnitudePruning(FixedMaskMethod):
-    """Each round: train, and remove the fraction `rate` (`tau`) of the remaining weights that have
-    the smallest magnitude in the whole network. The others train on from where they are (IMP-C).
+    """IMP-C: in each round train, and remove the smallest of the weights that are left.
 
+    That is the fraction `rate` (`tau`) with the smallest magnitude in the whole network. The others
+    train on from where they are.
     `rate` is a number; or a number for each kind of layer, `{"conv": 0.15, "linear": 0.2}`
     (appendix D): then weights compete within their kind only; or a sequence of numbers, one for
     each round, to copy the densities of another search (appendix E). With `scope="layer"` weights

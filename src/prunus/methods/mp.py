@@ -11,10 +11,10 @@ from prunus.methods.hooks import Evaluate
 
 
 class MagnitudePruning(RanksWeights[FixedGate], FixedMaskMethod):
-    """Train the dense network; then keep, in one cut, the fraction `target_density` of the weights
-    that have the largest magnitude in the whole network. Fine-tuning follows.
+    """Train the dense network; then keep the largest weights, `target_density` of them, in one cut.
 
-    The cut is made as the round commits. Further rounds train on and keep the mask.
+    They compete in the whole network. The cut is made as the round commits. Further rounds train on
+    and keep the mask.
     """
 
     name = "mp"

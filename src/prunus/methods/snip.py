@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from warnings import warn
 
 import torch
 from torch import Tensor
 
-from prunus.errors import SearchWarning
+from prunus.errors import SearchWarning, warn_caller
 from prunus.gates import SalientGate
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
@@ -76,11 +75,10 @@ class SNIP(EndsAtDensity[SalientGate], FixedMaskMethod):
 
     def _cut(self) -> None:
         if not self._scores:
-            warn(
+            warn_caller(
                 f"no gradient came in the first {self.batches} steps, so nothing is removed: call "
                 "step() after backward()",
                 SearchWarning,
-                stacklevel=2,
             )
             return
         # A layer without a gradient was not used.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
-from warnings import warn
 
 import torch
 from torch import Tensor
 
-from prunus.errors import SearchWarning
+from prunus.errors import SearchWarning, warn_caller
 from prunus.gates import InputWatcher, WatchingGate, input_layout
 from prunus.masks import Mask
 from prunus.methods.common.families import EndsAtDensity, FixedMaskMethod
@@ -98,12 +97,11 @@ class Wanda(EndsAtDensity[WatchingGate], FixedMaskMethod):
             elif gate.layout is not None:
                 unseen.append(name)
         if unseen:
-            warn(
+            warn_caller(
                 f"no input of {', '.join(unseen)} was seen in the last {self.batches} of "
                 f"{self.steps} steps: there the smallest weights are removed. Run the model before "
                 "each step(), and give the true number of steps",
                 SearchWarning,
-                stacklevel=2,
             )
         return scores
 

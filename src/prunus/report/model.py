@@ -182,13 +182,6 @@ class Comparison:
         """How much better one network is than another: negative if it is worse."""
         return ours.minus(theirs) if self.metric.higher_is_better else theirs.minus(ours)
 
-    def matches(self, ours: Measured, dense: Measured | None) -> bool:
-        """Whether it is sure that a network is at most `margin` worse than the dense one."""
-        if dense is None:
-            return False
-        allowed = self.metric.gain(self.metric.within(dense.mean, self.margin), dense.mean)
-        return self.gain(ours, dense).low > allowed
-
 
 _Key = tuple[str, str]
 """Task, and the conditions of its dense network."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from prunus.report.model import Comparison, Point, Series
 
@@ -31,10 +32,25 @@ def picks(comparison: Comparison) -> list[tuple[str, Series, Point | None]]:
     ]
 
 
+Verdict = Literal["yes", "no", "open"]
+
+
+def verdict(comparison: Comparison, point: Point) -> Verdict:
+    """Whether it matches: it surely is at most `margin` worse than the dense network, or surely is
+    worse than that; else it is open."""
+    dense, metric = comparison.dense_judged, comparison.metric
+    if dense is None:
+        return "open"
+    allowed = metric.gain(metric.within(dense.mean, comparison.margin), dense.mean)
+    gain = comparison.gain(point.judged, dense)
+    if gain.low > allowed:
+        return "yes"
+    return "no" if gain.high < allowed else "open"
+
+
 def matching(comparison: Comparison, series: Series) -> Point | None:
     """The sparsest that matches the dense network."""
-    dense = comparison.dense_judged
-    return _sparsest([p for p in series.points if comparison.matches(p.judged, dense)])
+    return _sparsest([p for p in series.points if verdict(comparison, p) == "yes"])
 
 
 def sparsest_matching(comparison: Comparison) -> list[Point]:

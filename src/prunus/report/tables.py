@@ -14,7 +14,7 @@ from prunus.report.intervals import Estimate, Measured
 from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
 from prunus.report.records import Measure, Record, ReportData
-from prunus.report.select import cost_of, picks, whole_cost
+from prunus.report.select import cost_of, picks, verdict, whole_cost
 from prunus.report.speeds import batches_of, speed_text
 from prunus.tables import text_table
 from prunus.tasks.metrics import MetricInfo
@@ -201,8 +201,7 @@ def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
         ]
         if dense is not None:
             row.insert(-1, signed(metric, comparison.gain(point.value, dense)))
-            matches = comparison.matches(point.judged, comparison.dense_judged)
-            row.append("yes" if matches else "no")
+            row.append(verdict(comparison, point))
         rows.append(row)
     return Table(header, rows, frozenset({0, 1, 2}))
 

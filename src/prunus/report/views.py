@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from prunus.report.model import Comparison, Point
-from prunus.report.select import sparsest_matching
+from prunus.report.select import sparsest_matching, verdict
 from prunus.report.speeds import batches_of, measured_with, speed_of
 from prunus.report.tables import KEPT, number, scaled
 
@@ -57,11 +57,7 @@ def by_speed(comparison: Comparison, batch: int) -> View:
         return speed.mean if speed else None
 
     known = {id(p): (p, place) for p in comparison.points if (place := at(p)) is not None}
-    good = [
-        (place, p)
-        for p, place in known.values()
-        if comparison.matches(p.judged, comparison.dense_judged)
-    ]
+    good = [(place, p) for p, place in known.values() if verdict(comparison, p) == "yes"]
     fastest = max(good, key=lambda pair: pair[0], default=None)
     dense = [speed for p, _ in known.values() for speed in measured_with(p, batch)]
     name = f"images a second, batch of {batch}"

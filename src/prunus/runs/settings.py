@@ -202,6 +202,11 @@ def resolve(
         ticket = Ticket.load(values["ticket"])
         values.setdefault("task", ticket.manifest.task)
         values["ticket_hash"] = _ticket_hash(ticket, values.get("control"))
+    if not values.get("task"):
+        raise SettingError(
+            "no task is named: give --task, such as --task digits/digits_convnet; prunus tasks "
+            "lists what there is"
+        )
     changes = _with_name(values, "recipe")
     name = changes.pop("name", None)
     RecipeChanges.parse(changes, within="recipe")

@@ -27,6 +27,8 @@ class Speed(Schema):
     engine: str
     """What ran the dense network."""
     processor: str
+    predicted: float | None = Field(default=None, gt=0)
+    """How many times as fast as the dense network it was to be, if a speed-up was asked for."""
 
     @property
     def speedup(self) -> float:

@@ -5,9 +5,16 @@
 // Filters that share a list, if they do: so many that their sums at BUNDLED vectors fill the registers.
 constexpr int BUNDLE = MOST / BUNDLED;
 
-// How sums are taken. Floats: of inputs and weights in float32.
+inline float bounded(const Instruction& op, float v) {
+  if (v < (float)op.low) v = (float)op.low;
+  if (v > (float)op.high) v = (float)op.high;
+  return v;
+}
+
+// How sums are taken. Floats: of inputs and weights in float32; a vector is of positions.
 struct Floats {
   typedef Vector Sum;
+  static constexpr int WEIGHT = 1, POSITION = LANES;  // floats of a weight, and from input to input
   static Sum begin(const Instruction& op, const Program& program, int64_t f) { return splat(program.floats[op.floats + f]); }
   static Vector end(const Instruction&, const Program&, int64_t, Sum sum) { return sum; }
   static Sum weight(const float* w) { return splat(*w); }
@@ -19,6 +26,7 @@ struct Floats {
 // compiler gets no flag for VNNI, because not every processor with AVX-512 has it: the planner knows.
 struct Bytes {
   typedef Bits Sum;
+  static constexpr int WEIGHT = 1, POSITION = LANES;
   static Sum begin(const Instruction& op, const Program& program, int64_t f) {
     return program.ints[op.parameters.conv.corrections + f] - Bits{};
   }
@@ -32,6 +40,14 @@ struct Bytes {
   }
 };
 #endif
+
+// A vector is of filters, at one position: it wastes nothing where planes are smaller than a vector.
+struct Filters {
+  typedef Vector Sum;
+  static constexpr int WEIGHT = LANES, POSITION = 1;
+  static Sum weight(const float* w) { return load(w); }
+  static void add(Sum& sum, Vector weight, const float* from) { sum += weight * splat(*from); }
+};
 
 // Calls `add(item, sums)` for each of [item, end). A sum is ready for its next product after some cycles
 // only; where they are few, several stand for each, so that there is always one that is ready.
@@ -59,20 +75,22 @@ __attribute__((noinline)) void walk_bundle(const int32_t* offsets, const float* 
                                            const ConvParameters& p, const float* in, typename Way::Sum* sums) {
   typedef typename Way::Sum Sum;
   constexpr int SIZE = ROWS * COLUMNS, SUMS = FILTERS * SIZE;
-  const int64_t row = p.row, column = STEP ? STEP * LANES : p.column;
+  const int64_t row = p.row, column = STEP ? STEP * Way::POSITION : p.column;
   Sum own[SUMS];
 #pragma GCC unroll 32
   for (int k = 0; k < SUMS; ++k) own[k] = sums[k];
   walk<SUMS>(begin, end, own, [&](int64_t i, Sum* into) __attribute__((always_inline)) {
-    const float* values = weights + i * FILTERS;
+    const float* values = weights + i * FILTERS * Way::WEIGHT;
     const float* from = in + offsets[i];
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; ++r, from += row) {
       asm("" : "+r"(from));  // one address for each row: the compiler would compute one for each vector
 #pragma GCC unroll 32
       for (int k = 0; k < FILTERS * COLUMNS; ++k) {
-        const int g = k / COLUMNS, c = k % COLUMNS;
-        Way::add(into[g * SIZE + r * COLUMNS + c], Way::weight(values + g), from + c * column);
+        // The compiler keeps what all turns of the inner index load, and few registers are left: so that is few.
+        constexpr bool INPUT_FIRST = Way::POSITION == 1;
+        const int g = INPUT_FIRST ? k % FILTERS : k / COLUMNS, c = INPUT_FIRST ? k / FILTERS : k % COLUMNS;
+        Way::add(into[g * SIZE + r * COLUMNS + c], Way::weight(values + g * Way::WEIGHT), from + c * column);
       }
     }
   });
@@ -155,6 +173,45 @@ void convolve(const Instruction& op, const Chunk& chunk, const Tile& tile, int64
   }
 }
 
+// The same with vectors of filters, whose sums are turned around on the way to the planes.
+template <int ROWS, int COLUMNS>
+void convolve_filters(const Instruction& op, const Chunk& chunk, const Tile& tile, int64_t first, int64_t last) {
+  constexpr int SIZE = ROWS * COLUMNS;
+  const ConvParameters& p = op.parameters.conv;
+  const Program& program = *chunk.program;
+  const int32_t* starts = program.ints + op.ints;
+  const float* bias = program.floats + op.floats;
+  const float* planes = p.has_planes ? bias + op.out.channels + tile.plane : nullptr;
+  const float* in = chunk.arena + op.a.offset + tile.input;
+  const float low = (float)op.low, high = (float)op.high;
+  for (int64_t number = first; number < last; ++number) {
+    Vector sums[FILTER_VECTORS * SIZE] = {};
+    walk_bundle<Filters, FILTER_VECTORS, ROWS, COLUMNS, 1>(program.ints + p.offsets, program.floats + p.weights,
+                                                           starts[number], starts[number + 1], p, in, sums);
+    for (int k = 0; k < FILTER_VECTORS * LANES; ++k) {
+      const int64_t f = number * FILTER_VECTORS * LANES + k;
+      if (f == op.out.channels) break;
+      const float* sum = (const float*)(sums + k / LANES * SIZE) + k % LANES;
+      float values[SIZE];
+#pragma GCC unroll 32
+      for (int i = 0; i < SIZE; ++i) values[i] = sum[i * LANES] + bias[f];
+      if (planes)
+        for (int i = 0; i < SIZE; ++i) values[i] += planes[f * p.plane + i / COLUMNS * p.plane_row + i % COLUMNS];
+      if (op.b.offset >= 0) {
+        const float* b = plane_of(op.b, chunk, f) + tile.residual;
+#pragma GCC unroll 32
+        for (int i = 0; i < SIZE; ++i) values[i] += b[i / COLUMNS * op.b.pitch + i % COLUMNS];
+      }
+      float* out = plane_of(op.out, chunk, f) + tile.output;
+#pragma GCC unroll 32
+      for (int i = 0; i < SIZE; ++i) {
+        const float v = values[i] < low ? low : values[i];
+        out[i / COLUMNS * op.out.pitch + i % COLUMNS] = v > high ? high : v;
+      }
+    }
+  }
+}
+
 typedef void (*Convolve)(const Instruction&, const Chunk&, const Tile&, int64_t, int64_t);
 
 // The convolution for a tile of 1, 2 or 4 rows whose vectors are at most MOST / FILTERS.
@@ -180,6 +237,22 @@ Convolve choose(const Tile& tile) {
   }
 }
 
+// Those of vectors of filters.
+template <int ROWS, int COLUMNS>
+Convolve of_filters(int64_t columns) {
+  if constexpr (COLUMNS == 0) return nullptr;
+  else return columns == COLUMNS ? convolve_filters<ROWS, COLUMNS> : of_filters<ROWS, COLUMNS - 1>(columns);
+}
+
+inline Convolve choose_filters(const Tile& tile) {
+  constexpr int VECTORS = MOST / FILTER_VECTORS;
+  switch (tile.rows) {
+    case 1: return of_filters<1, VECTORS>(tile.columns);
+    case 2: return of_filters<2, VECTORS / 2>(tile.columns);
+    default: return of_filters<4, VECTORS / 4>(tile.columns);
+  }
+}
+
 template <class Way, int FILTERS>
 Convolve choose(const ConvParameters& p, const Tile& tile) {
   return p.column == LANES       ? choose<Way, FILTERS, 1>(tile)
@@ -201,7 +274,8 @@ void conv(const Instruction& op, const Chunk& chunk, int64_t item) {
   const int64_t first = blocks[item / p.tiles], last = blocks[item / p.tiles + 1];
   const int64_t begin = first * p.bundle, end = last < lists ? last * p.bundle : channels;
   if (tile.output >= chunk.length * chunk.program->lanes && op.out.height == 1) return;
-  if (chunk.program->lanes < LANES) {
+  const bool by_filters = p.bundle == FILTER_VECTORS * LANES;
+  if (chunk.program->lanes < LANES && !by_filters) {
     // The last vector of a plane writes zeros behind its rows by itself.
     const int64_t body = (op.out.height * op.out.pitch + LANES - 1) / LANES * LANES;
     if (tile.output == 0)
@@ -210,6 +284,7 @@ void conv(const Instruction& op, const Chunk& chunk, int64_t item) {
     const int64_t y = tile.output / op.out.pitch;
     for (int64_t f = begin; f < end; ++f) clear_margins(op.out, chunk, f, y, y + tile.rows);
   }
+  if (by_filters) return choose_filters(tile)(op, chunk, tile, first, last);
 #ifdef __AVX512F__
   if (p.scales >= 0) return choose<Bytes>(p, tile)(op, chunk, tile, first, last);
 #endif

@@ -36,9 +36,10 @@ inline float soft_mask(float score, float beta, float closed) {
   return m <= closed ? 0.0f : m;
 }
 
-// A pass over the numbers from `begin` to `end`; returns the sum of the soft masks, if it takes one.
+// A pass over the numbers from `begin` to `end`; returns a sum, if it takes one.
 typedef float (*Pass)(const Gate&, int64_t begin, int64_t end);
 
+// Returns the sum of the soft masks.
 float forward(const Gate& gate, int64_t begin, int64_t end) {
   const float *w = gate.weight, *s = gate.score;
   float* out = gate.gated;
@@ -53,18 +54,21 @@ float forward(const Gate& gate, int64_t begin, int64_t end) {
   return sum;
 }
 
+// Returns the sum of the weights times their gradients: the gradient of log(scale).
 float backward(const Gate& gate, int64_t begin, int64_t end) {
   const float *w = gate.weight, *s = gate.score, *g = gate.gradient;
   float *grad_w = gate.grad_weight, *grad_s = gate.grad_score;
   const float beta = gate.beta, scale = gate.scale, closed = gate.closed, l1 = gate.grad_l1;
-#pragma omp simd
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
   for (int64_t i = begin; i < end; ++i) {
     const float m = soft_mask(s[i], beta, closed);
-    const float grad_m = fused(scale * g[i], w[i], l1);
-    grad_w[i] = 0.0f + scale * m * g[i];
+    const float grad_m = fused(scale * g[i], w[i], l1), grad = 0.0f + scale * m * g[i];
+    sum = fused(grad, w[i], sum);
+    grad_w[i] = grad;
     grad_s[i] = grad_m * (1.0f - m) * m * beta;
   }
-  return 0;
+  return sum;
 }
 
 float l1(const Gate& gate, int64_t begin, int64_t end) {

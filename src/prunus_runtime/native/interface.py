@@ -86,6 +86,8 @@ QUERIES = 2
 """Vectors of queries that ATTENTION takes at a time."""
 BUNDLED = 3
 """Vectors of a tile of CONV that leave registers for the sums of a whole bundle of filters."""
+FILTER_VECTORS = 2
+"""Vectors of filters that share a list of CONV, where these are not of positions."""
 
 
 class Kernel(IntEnum):
@@ -144,7 +146,7 @@ class ConvParameters(NamedTuple):
     anywhere; then low and high clamp.
     """
 
-    bundle: int = 1  # filters of a list
+    bundle: int = 1  # filters of a list; those of FILTER_VECTORS, and vectors are of filters
     offsets: int = -1  # of a bundle: where in ints the offsets of its inputs are,
     weights: int = -1  # and where in floats what each of its filters has there
     tiles: int = 0
@@ -290,6 +292,7 @@ def _declarations() -> str:
         f"enum Kernel : int64_t {{ {', '.join(kernels)}, KERNEL_COUNT }};",
         f"enum Activation : int64_t {{ {functions} }};",
         f"enum {{ STRIP = {STRIP}, QUERIES = {QUERIES}, BUNDLED = {BUNDLED} }};",
+        f"enum {{ FILTER_VECTORS = {FILTER_VECTORS} }};",
         f"#define FOR_EACH_KERNEL(DO) {' '.join(f'DO({name.lower()})' for name in kernels)}",
     ]
     return "\n".join([*lines, *structs])

@@ -17,12 +17,6 @@ namespace {
 // ---------------------------------------------------------------------------------------------
 // Fully connected layers of one image
 
-inline float bounded(const Instruction& op, float v) {
-  if (v < (float)op.low) v = (float)op.low;
-  if (v > (float)op.high) v = (float)op.high;
-  return v;
-}
-
 inline void finish(const Instruction& op, const Chunk& chunk, int64_t f, float v) {
   if (op.b.offset >= 0) v += *plane_of(op.b, chunk, f);
   clear_margins(op.out, chunk, f, 0, 1);

@@ -89,8 +89,10 @@ class Layer(Kind):
             lists = make_lists(weight, groups, offsets)
             emit_single(builder, step, a, lists, self.is_matrix(builder, weight, a))
             return
-        lists = fastest_lists(builder, weight, groups, offsets, is_packed=packed is not None)
-        if builder.along:
+        lists = fastest_lists(builder, weight, groups, offsets, out, is_packed=packed is not None)
+        if lists.bundle == builder.filters:
+            emit_across(builder, step, a, lists, a.pitch, 1)
+        elif builder.along:
             emit_along(builder, step, a, lists, packed)
         else:
             stride = step.operation.attributes.get("stride") if step.inputs else None

@@ -15,6 +15,7 @@ from prunus_runtime.checks import check_memory
 from prunus_runtime.errors import GraphError
 from prunus_runtime.native.interface import (
     BUNDLED,
+    FILTER_VECTORS,
     MOST_PARAMETERS,
     NOWHERE,
     STRIP,
@@ -75,7 +76,7 @@ class Builder:
     ) -> None:
         self.isa, self.lanes = isa, lanes
         self.vector, self.most = native.lanes(isa), native.most_vectors(isa)
-        self.bundle = self.most // BUNDLED
+        self.bundle, self.filters = self.bundles
         self.threads = min(threads, MOST_PARTS)
         self.places, self.arena, self.memory, self.packed = places, arena, memory, packed
         self._instructions: list[Instruction] = []
@@ -87,6 +88,11 @@ class Builder:
         }
         self._sizes = dict.fromkeys(self._pools, 1)
         self._kept: list[NDArray[np.float32]] = []
+
+    @property
+    def bundles(self) -> tuple[int, int]:
+        """Filters of a list, where vectors are of positions, and where they are of filters."""
+        return self.most // BUNDLED, FILTER_VECTORS * self.vector
 
     @property
     def along(self) -> bool:

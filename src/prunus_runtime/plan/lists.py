@@ -89,10 +89,14 @@ def make_lists(weight: Array, groups: int, offsets: NDArray[np.int64], bundle: i
     return Lists(starts, offsets[channel, y, x].astype(np.int32), values, channel)
 
 
+def held(weight: Array, bundle: int) -> int:
+    """Weights in lists of bundles, with the zeros that others of their bundle keep."""
+    return bundle * int(np.count_nonzero(_read_by(_in_bundles(weight, bundle))))
+
+
 def fullness(weight: Array, bundle: int) -> float:
     """The fraction of kept weights in lists of bundles."""
-    held = bundle * int(np.count_nonzero(_read_by(_in_bundles(weight, bundle))))
-    return int(np.count_nonzero(weight)) / max(1, held)
+    return int(np.count_nonzero(weight)) / max(1, held(weight, bundle))
 
 
 def _in_bundles(weight: Array, bundle: int) -> Array:

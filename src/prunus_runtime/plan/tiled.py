@@ -10,13 +10,21 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from prunus_runtime.native.interface import NOWHERE, ConvParameters, Kernel, Place, Tile
+from prunus_runtime.native.interface import (
+    FILTER_VECTORS,
+    NOWHERE,
+    ConvParameters,
+    Kernel,
+    Place,
+    Tile,
+)
 from prunus_runtime.operation import Array
 from prunus_runtime.plan.builder import Builder, Step
 from prunus_runtime.plan.lists import (
     Lists,
     cut,
     fullness,
+    held,
     make_lists,
     patches_across,
     plane_mask,
@@ -34,20 +42,45 @@ FULL_ACROSS = {"avx512": 0.65, "avx2": 0.8, "portable": 1.0}
 with vectors along a plane and across images: what `benchmarks/crossover.py` measured."""
 FULL_PACKED, FULL_PACKED_ACROSS = 0.6, 0.75
 """The same of groups of four weights in int8: what `benchmarks/int8.py` measured."""
+READ, TURNED = 0.25, 80
+"""What takes as long as so many products, with vectors of filters: reading a weight, of which none
+is left out, and turning a sum around."""
 TILE = 6
 """Vectors of a plane that are worth going over all weights once more, in another thread."""
 
 
 def fastest_lists(
-    builder: Builder, weight: Array, groups: int, offsets: NDArray[np.int64], *, is_packed: bool
+    builder: Builder,
+    weight: Array,
+    groups: int,
+    offsets: NDArray[np.int64],
+    out: Place,
+    *,
+    is_packed: bool,
 ) -> Lists:
-    """Lists of bundles, unless these hold too many zeros. Filters of a bundle are of one group."""
-    possible = groups == 1 or len(weight) // groups % builder.bundle == 0
+    """Lists of bundles, unless these hold too many zeros: of as many filters as vectors hold, where
+    the plane is so small that vectors of filters are faster. Filters of a bundle are of one
+    group."""
     full = (FULL if builder.along else FULL_ACROSS)[builder.isa]
     if is_packed:
         full = FULL_PACKED if builder.along else FULL_PACKED_ACROSS
-    bundled = possible and fullness(weight, builder.bundle) > full
-    return make_lists(weight, groups, offsets, builder.bundle if bundled else 1)
+    fits = {n: groups == 1 or len(weight) // groups % n == 0 for n in builder.bundles}
+    bundled = fits[builder.bundle] and fullness(weight, builder.bundle) > full
+    bundle = builder.bundle if bundled else 1
+    if builder.along and not is_packed and fits[builder.filters]:
+        vectors = -(-out.height * out.pitch // builder.vector)
+        products = held(weight, bundle) * vectors / (1 if bundled else full)
+        if _by_filters(builder, weight, out) < products:
+            bundle = builder.filters
+    return make_lists(weight, groups, offsets, bundle)
+
+
+def _by_filters(builder: Builder, weight: Array, out: Place) -> float:
+    """The work with vectors of filters, in products of vectors."""
+    vectors = out.height * out.width * builder.lanes / builder.vector
+    bundles = -(-len(weight) // builder.filters)
+    read, ends = held(weight, builder.filters), bundles * builder.filters
+    return read * (vectors + READ) + ends * vectors * TURNED
 
 
 @dataclass(frozen=True)
@@ -68,7 +101,8 @@ class _Tiled:
     behind: int = 0
 
     def emit(self, builder: Builder, lists: Lists) -> None:
-        blocks = lists.blocks(1 if self.bands > 1 else self.parts)
+        by_filters = lists.bundle == builder.filters  # so many weights are read once, for all tiles
+        blocks = lists.blocks(len(lists) if by_filters else 1 if self.bands > 1 else self.parts)
         assert self.a.offset + lists.reach[0] >= 0
         builder.arena = max(builder.arena, self.a.offset + lists.reach[1] + self.behind)
         tiles, planes = len(self.tiles), len(self.floats) > 1
@@ -109,32 +143,35 @@ def emit_across(
     column: int,
     packed: Packed | None = None,
 ) -> None:
-    """Each vector is one position of all images."""
+    """Each vector is one position of all images; or, of one or a few, some filters of one image."""
     b, out = _residual_of(builder, step), builder.places[step.output]
+    unit, most = builder.lanes, builder.most // lists.bundle
+    if lists.bundle == builder.filters:
+        unit, most = 1, builder.most // FILTER_VECTORS
+    width = out.width * builder.lanes // unit
     floats = [_bias_of(step)]
     if "plane" in step.operation.tensors:
-        floats.append(step.operation.tensors["plane"].reshape(-1))
-    parts, bands = _shared(builder, lists, out.height * out.width)
-    most = builder.most // lists.bundle
-    patches = patches_across(out.height, out.width, most, min(bands, out.height))
+        plane = step.operation.tensors["plane"]
+        floats.append(np.repeat(plane, width // out.width, axis=-1).reshape(-1))
+    vectors = -(-out.height * out.width * builder.lanes // builder.vector)
+    parts, bands = _shared(builder, lists, vectors)
+    patches = patches_across(out.height, width, most, min(bands, out.height))
     tiles = [
         Tile(
             rows=patch.rows,
             columns=patch.columns,
             input=patch.y * row + patch.x * column,
-            output=patch.y * out.pitch + patch.x * builder.lanes,
-            residual=patch.y * b.pitch + patch.x * builder.lanes,
-            plane=patch.y * out.width + patch.x,
+            output=patch.y * out.pitch + patch.x * unit,
+            residual=patch.y * b.pitch + patch.x * unit,
+            plane=patch.y * width + patch.x,
         )
         for patch in patches
     ]
-    parameters = ConvParameters(
-        row=row, column=column, plane=out.height * out.width, plane_row=out.width
-    )
+    parameters = ConvParameters(row=row, column=column, plane=out.height * width, plane_row=width)
     bounds = (step.low, step.high)
     whole = _Tiled(a, b, out, tiles, floats, bounds, parts, bands, parameters, packed)
     seen = max(_seen(step, patch.rows, patch.columns) for patch in patches)
-    passes = _passes(step, lists, seen * builder.lanes, WORTH_ACROSS)
+    passes = _passes(step, lists, seen * unit, WORTH_ACROSS)
     _emit_in_passes(builder, whole, lists, passes)
 
 

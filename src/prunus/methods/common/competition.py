@@ -53,8 +53,9 @@ class Competition:
     scope: Scope = "global"
     costs: Sequence[float] | None = None
     """Multiply-adds of a weight of each tensor, in any unit."""
-    exponent: float = 1.0
-    """With a budget of multiply-adds alone, numbers compete by `value / cost**exponent`."""
+    exponent: float = 0.5
+    """With a budget of multiply-adds alone, numbers compete by `value / cost**exponent`: magnitudes
+    by `w^2` for each multiply-add. With 1, a layer whose weights cost much can lose them all."""
     processes: Processes = ALONE
 
     def cuts(

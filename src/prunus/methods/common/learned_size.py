@@ -46,9 +46,7 @@ class LearnedSize:
 
     def learn(self, gates: Sequence[SigmoidGate], steps: int) -> None:
         """Take one step of a round of so many; call it in every process."""
-        pulls = [pull for pull in (gate.take_pull() for gate in gates) if pull is not None]
-        if not pulls:
-            return
+        pulls = [gate.take_pull() for gate in gates]
         summed = torch.stack([each.to(pulls[0].device) for each in pulls]).sum()
         pull, weight = float(sum_over_processes(summed)), math.log2(self.opening)
         if not weight or not math.isfinite(pull):

@@ -10,6 +10,14 @@ _UNDECIDED = 0.05
 """So many gates in transition for each kept weight are worth a warning."""
 
 
+def no_step(method: str, density: float) -> str:
+    """Of a mask that is taken before the first step."""
+    return (
+        f"step() was never called: this is the mask that {method} began with, and it keeps "
+        f"{density:.1%}. Call step() after each optimiser step, or once follow(optimizer)"
+    )
+
+
 def signs_of_misuse(
     stats: Statistics, *, t: int, steps: int, idle: int, at_rest: bool
 ) -> Iterator[str]:

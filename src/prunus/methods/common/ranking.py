@@ -16,9 +16,6 @@ from prunus.methods.common.patterns import keep_in_groups
 Ranks = Mapping[str, Tensor]
 Masks = Mapping[str, Tensor]
 
-_EXPONENT = 0.5
-"""With a budget of multiply-adds, weights compete by `|w| / cost**0.5`: by `w^2` for each."""
-
 
 def magnitudes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`|w|` of every tensor."""
@@ -81,9 +78,7 @@ def keep_budget(
     if patterns:
         assert budget.density is not None
         return {n: _keep_pattern(rank, patterns[n], budget.density) for n, rank in ranks.items()}
-    competition = Competition(
-        [1] * len(ranks), costs=[costs[name] for name in ranks], exponent=_EXPONENT
-    )
+    competition = Competition([1] * len(ranks), costs=[costs[name] for name in ranks])
     [(parts, cut)] = competition.cuts(list(ranks.values()), budget)
     return dict(zip(ranks, masks(parts, cut), strict=True))
 

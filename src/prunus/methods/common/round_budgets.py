@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from warnings import warn
+from typing import Any
 
-from prunus.errors import PrunusWarning
-from prunus.gates import Granularity, Layout, SigmoidGate
+from prunus.errors import warn_caller
+from prunus.gates import Granularity, Layout, SigmoidGate, parse_pattern
 from prunus.methods.common.budget import competition_of, cut_scores, shift_scores
 from prunus.methods.common.budgeted import Counting
 from prunus.methods.common.competition import EVERYTHING, Budget, Competition, Scope
@@ -67,12 +67,10 @@ class RoundBudgets(Counting[SigmoidGate]):
         if self.targets and rounds > len(self.targets):
             last = self.targets[-1].density or self.targets[-1].macs or 1.0
             path = [f"{last ** (n / rounds):.3g}" for n in range(1, rounds + 1)]
-            warn(
+            warn_caller(
                 f"{self._budget} with {rounds} rounds: those after round {len(self.targets)} "
                 f"hardly change the mask. Do fewer rounds, or give one for each, such as "
                 f"[{', '.join(path)}]",
-                PrunusWarning,
-                stacklevel=2,
             )
 
     def meet_budget_of_now(self) -> None:
@@ -101,3 +99,10 @@ class RoundBudgets(Counting[SigmoidGate]):
     def _budget(self) -> str:
         given = {"target_density": self.target_density, "target_macs": self.target_macs}
         return ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+
+
+def has_budget(settings: Mapping[str, Any]) -> bool:
+    """Whether these settings of a method make `targets`; what is left out has its default."""
+    given = (settings.get(name) for name in ("target_density", "target_macs"))
+    pattern = parse_pattern(settings.get("granularity", "weight"))
+    return pattern is not None or any(value is not None for value in given)

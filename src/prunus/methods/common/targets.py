@@ -109,6 +109,8 @@ def check_reachable(density: float, weights: int, where: str = "") -> None:
 def _fractions(name: str, given: Fractions, must: Must) -> list[float]:
     if given is None:
         return []
+    if isinstance(given, str):  # a sequence too, but no number
+        must.check(name, given)
     targets = list(given) if isinstance(given, Sequence) else [given]
     check(bool(targets), f"{name} is an empty list: give a number for each round")
     for target in targets:

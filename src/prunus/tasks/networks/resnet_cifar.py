@@ -84,5 +84,7 @@ def cifar_resnet(
 
 
 resnet20 = partial(cifar_resnet, 20)
-"""The paper's small network (other papers on lottery tickets call it ResNet-18)."""
+resnet20.__doc__ = "The paper's residual network of 20 layers (elsewhere also called ResNet-18)."
+
 resnet56 = partial(cifar_resnet, 56)
+resnet56.__doc__ = "Like resnet20, with 56 layers."
