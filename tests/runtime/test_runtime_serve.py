@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import http.client
 import io
 import json
@@ -12,6 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
 
 from prunus_runtime import Deployed, Graph, arrays, reference
 from prunus_runtime.serve import Server
@@ -142,6 +146,7 @@ def described(shape: str, kind: str = "<f4") -> str:
         (400, b"[1, 2, 3]", JSON, "shape (3,), not (n, 2, 3, 3)"),
         (400, b"1", JSON, "shape (), not"),
         (400, b"\xff", JSON, "no list of numbers"),
+        (400, with_header(described(f"({'9,' * 9_999})").ljust(20_000)), {}, "no array"),
         (413, bytes(1_000_001), {}, "more than 1000000 bytes"),
         (413, b"", {"Content-Length": "9" * 5000}, "more than 1000000 bytes"),
         (411, b"", {"Content-Length": "-5"}, "Content-Length"),
@@ -209,6 +214,29 @@ def test_clients_that_break_off(server):
 def test_arrays_there_and_back():
     np.testing.assert_array_equal(arrays.from_npy(arrays.to_npy(X)), X)
     np.testing.assert_array_equal(arrays.from_json(arrays.to_json(X)), X)
+
+
+@given(
+    nps.arrays(
+        nps.integer_dtypes() | nps.unsigned_integer_dtypes() | nps.floating_dtypes(),
+        nps.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4),
+    ),
+    st.sampled_from("CF"),
+    st.sampled_from([(1, 0), (2, 0), (3, 0)]),
+)
+def test_what_numpy_writes_is_read_as_it_reads_it(array, order, version):
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array, order=order), version)
+    read = arrays.from_npy(file.getvalue())
+    assert read.dtype == array.dtype
+    np.testing.assert_array_equal(read, array)
+
+
+def test_headers_are_read_without_the_parser_of_python(monkeypatch):
+    """Before Python 3.12 it fails at times while another thread parses: requests were refused."""
+    monkeypatch.setattr(ast, "literal_eval", pytest.fail)
+    monkeypatch.setattr(ast, "parse", pytest.fail)
+    np.testing.assert_array_equal(arrays.from_npy(npy(X)), X)
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path):
