@@ -47,6 +47,15 @@ def test_small_gpt2_predicts_each_next_token(monkeypatch: pytest.MonkeyPatch) ->
     assert model(batch[:2]).shape == (2 * 64, 256)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_kept_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load("kept_memory", monkeypatch)
+    given_back, kept = (module.measured("resnet20", 16, 2, keep=keep) for keep in (False, True))
+    assert kept["pages"] < 0.2 * given_back["pages"]
+    assert kept["peak MiB"] < 1.2 * given_back["peak MiB"]
+    assert kept["milliseconds"] > 0
+
+
 def test_sweep_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from sweep_overhead import overhead  # by its name, because workers import it too

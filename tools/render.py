@@ -95,6 +95,29 @@ def throughput() -> str:
     return f"{table}\n\nThe input alone is {ratio:,.0f} times as fast as the fastest training."
 
 
+def kept_memory() -> str:
+    header = [
+        "network",
+        "pixels",
+        "given back, ms",
+        "kept, ms",
+        "times as fast",
+        "pages",
+        "pages, kept",
+    ]
+    rows = [
+        [
+            r["network"],
+            str(r["pixels"]),
+            *(f"{r[way]['milliseconds']:.1f}" for way in ("given back", "kept")),
+            f"{r['ratio']:.2f}",
+            *(f"{r[way]['pages']:,.0f}" for way in ("given back", "kept")),
+        ]
+        for r in read("kept-memory")["results"]
+    ]
+    return markdown(header, rows)
+
+
 def sweeps() -> str:
     rows = [
         [part, name, f"{value:.2f}" if isinstance(value, float) else str(value)]
@@ -318,6 +341,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "score-variants": lambda: markdown(*score_tables.score_variants(read("score-rates"))),
     "budget-rounds": measured(cs_tables.budget_rounds, "budget-rounds"),
     "throughput": throughput,
+    "kept-memory": kept_memory,
     "sweeps": sweeps,
     "reliability": reliability,
     "budget-growth": budget_growth,

@@ -211,6 +211,13 @@ def test_a_bad_penalty_or_image_is_told_apart(make, monkeypatch):
 # Settings
 
 
+def test_who_trains_on_a_cpu_keeps_the_memory_that_is_freed(monkeypatch):
+    kept = []
+    monkeypatch.setattr("prunus.training.engine.keep_freed_memory", lambda: kept.append(True))
+    Engine(EngineSettings(accelerator="cpu"))
+    assert kept == [True]
+
+
 def test_what_needs_a_gpu_says_so():
     with pytest.raises(SettingError, match="sync_batch_norm works on GPUs only"):
         Engine(EngineSettings(accelerator="cpu", sync_batch_norm=True))

@@ -19,6 +19,7 @@ from prunus.errors import SettingError
 from prunus.tasks.batch import call, model_inputs
 from prunus.tasks.data import Loader, LoaderOptions
 from prunus.tasks.metrics import Metric, accuracy
+from prunus.training.memory import keep_freed_memory
 from prunus.training.settings import EngineSettings
 
 _PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -50,6 +51,8 @@ class Engine:
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.is_main = self.fabric.is_global_zero
         self._check_device()
+        if self.device.type == "cpu":
+            keep_freed_memory()
 
     def _check_device(self) -> None:
         kind = self.device.type
