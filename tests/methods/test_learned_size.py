@@ -232,6 +232,18 @@ def test_an_average_of_parameters_alone_is_given_the_size():
     torch.testing.assert_close(average.weight, cs.model.weight)
 
 
+def test_an_average_keeps_its_size_when_that_is_folded_into_the_weights_of_the_model():
+    cs = train(attach(wide(), rewind_step=None), 40)
+    cs.commit()
+    average = copy.deepcopy(cs.model)
+    assert cs.gates["weight"].size > 1
+    with cs.hard():
+        hard = cs.model(x)
+    cs.end_round()
+    prunus.strip(cs.give_mask(average))
+    torch.testing.assert_close(average(x), hard)
+
+
 def test_a_search_that_is_resumed_learns_the_same():
     cs, other = (attach(seeded(mlp)) for _ in range(2))
     train(cs, 30, batch)
