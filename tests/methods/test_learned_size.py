@@ -190,6 +190,23 @@ def test_weights_that_were_rewound_count_as_themselves():
     torch.testing.assert_close(cs.model.weight.detach(), torch.where(kept, early, 0.0))
 
 
+@pytest.mark.parametrize("leave", ["hard", "ticket", "strip"])
+def test_weights_rewound_by_hand_count_as_themselves_everywhere(leave):
+    cs = train(attach(wide(), rewind_step=0), 40)
+    early = cs._rewind_weights["weight"]
+    kept = cs.commit()["weight"]
+    assert cs.gates["weight"].size > 1
+    cs.rewind()
+    if leave == "hard":
+        with cs.hard():
+            found = cs.model.weight
+    elif leave == "ticket":
+        found = cs.ticket("current").weights["weight"]
+    else:
+        found = cs.strip().weight
+    assert torch.equal(found, torch.where(kept, early, 0.0))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_weights_that_are_frozen_have_a_size_all_the_same(compiled):
     found = []
