@@ -265,7 +265,7 @@ class Method(Loop[G]):
         if self.t:
             return self.commit()
         mask = self.mask()
-        if not self.life.holds_mask:
+        if not (self.life.holds_mask or self.decides_at_once):
             warn_caller(no_step(self.name, mask.density), SearchWarning)
         return mask
 
