@@ -249,14 +249,15 @@ def test_an_average_of_parameters_alone_is_given_the_size():
     torch.testing.assert_close(average.weight, cs.model.weight)
 
 
-def test_an_average_keeps_its_size_when_that_is_folded_into_the_weights_of_the_model():
-    cs = train(attach(wide(), rewind_step=None), 40)
+@pytest.mark.parametrize("then", ["end_round", "harden", "rewind"])
+def test_an_average_keeps_its_size_when_the_model_no_longer_has_it(then):
+    cs = train(attach(wide(), rewind_step=0), 40)
     cs.commit()
     average = copy.deepcopy(cs.model)
     assert cs.gates["weight"].size > 1
     with cs.hard():
         hard = cs.model(x)
-    cs.end_round()
+    getattr(cs, then)()
     prunus.strip(cs.give_mask(average))
     torch.testing.assert_close(average(x), hard)
 

@@ -171,8 +171,8 @@ class Method(Loop[G]):
         has another density. The copy may be wrapped, as in `torch.optim.swa_utils.AveragedModel`.
         """
         self._check_attached()
-        folded = (Moment.BETWEEN_ROUNDS, Moment.HARDENED)
-        gating.give_masks(self.model, copy, sizes=self.life.moment not in folded)
+        folded = self.life.moment in (Moment.BETWEEN_ROUNDS, Moment.HARDENED)
+        gating.give_masks(self.model, copy, sizes=not (folded or self.life.rewound))
         return copy
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
