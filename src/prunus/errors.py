@@ -50,7 +50,7 @@ class SearchWarning(PrunusWarning):
 def warn_caller(message: str, category: type[PrunusWarning] = PrunusWarning) -> None:
     """Warn of the line outside of Prunus that led here."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals["__name__"].startswith("prunus."):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("prunus."):
         frame, level = frame.f_back, level + 1
     warn(message, category, stacklevel=level)
 

@@ -15,7 +15,7 @@ from prunus_runtime.operation import Array
 
 MAGIC = b"\x93NUMPY"
 HEADER = re.compile(
-    rb"\{\s*'descr':\s*'([<>|=]?\w+)',\s*'fortran_order':\s*(True|False),"
+    rb"\{\s*'descr':\s*'([<>|=]?[a-zA-Z?]\d*)',\s*'fortran_order':\s*(True|False),"
     rb"\s*'shape':\s*\(([-\d,\s]*)\),?\s*\}\s*"
 )
 """What an `.npy` file of one kind of numbers begins with, after its magic, version and length."""

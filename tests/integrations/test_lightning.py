@@ -12,7 +12,10 @@ from prunus.errors import SearchWarning
 
 lightning = pytest.importorskip("lightning")
 
-from lightning.pytorch.callbacks import EMAWeightAveraging  # noqa: E402
+from lightning.pytorch.callbacks import (  # noqa: E402
+    EMAWeightAveraging,
+    StochasticWeightAveraging,
+)
 
 from prunus.integrations.lightning import SparsifyCallback  # noqa: E402
 
@@ -177,6 +180,13 @@ def test_an_average_that_would_be_of_a_copy_without_gates_is_refused(tmp_path):
     with pytest.warns(SearchWarning, match="in transition"):  # of averages of scores
         loop.fit(module, data())
     assert kept(module) == pytest.approx(0.2, abs=1e-3)
+
+
+def test_a_stochastic_average_is_of_a_copy_too(tmp_path):
+    average = StochasticWeightAveraging(swa_lrs=0.01)
+    sparsify = SparsifyCallback(target_density=0.2, select="linear")
+    with pytest.raises(prunus.SettingError, match="StochasticWeightAveraging comes before"):
+        trainer(tmp_path, average, sparsify).fit(build(), data())
 
 
 @pytest.mark.parametrize("strategy", ["FSDPStrategy", "DeepSpeedStrategy"])

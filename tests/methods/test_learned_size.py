@@ -190,6 +190,23 @@ def test_weights_that_were_rewound_count_as_themselves():
     torch.testing.assert_close(cs.model.weight.detach(), torch.where(kept, early, 0.0))
 
 
+@pytest.mark.parametrize("leave", ["hard", "ticket", "strip"])
+def test_weights_rewound_by_hand_count_as_themselves_everywhere(leave):
+    cs = train(attach(wide(), rewind_step=0), 40)
+    early = cs._rewind_weights["weight"]
+    kept = cs.commit()["weight"]
+    assert cs.gates["weight"].size > 1
+    cs.rewind()
+    if leave == "hard":
+        with cs.hard():
+            found = cs.model.weight
+    elif leave == "ticket":
+        found = cs.ticket("current").weights["weight"]
+    else:
+        found = cs.strip().weight
+    assert torch.equal(found, torch.where(kept, early, 0.0))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_weights_that_are_frozen_have_a_size_all_the_same(compiled):
     found = []
@@ -230,6 +247,19 @@ def test_an_average_of_parameters_alone_is_given_the_size():
     assert cs.gates["weight"].size > 1
     cs.strip()
     torch.testing.assert_close(average.weight, cs.model.weight)
+
+
+@pytest.mark.parametrize("then", ["end_round", "harden", "rewind"])
+def test_an_average_keeps_its_size_when_the_model_no_longer_has_it(then):
+    cs = train(attach(wide(), rewind_step=0), 40)
+    cs.commit()
+    average = copy.deepcopy(cs.model)
+    assert cs.gates["weight"].size > 1
+    with cs.hard():
+        hard = cs.model(x)
+    getattr(cs, then)()
+    prunus.strip(cs.give_mask(average))
+    torch.testing.assert_close(average(x), hard)
 
 
 def test_a_search_that_is_resumed_learns_the_same():

@@ -205,6 +205,13 @@ def test_the_random_mask_never_changes_and_training_leaves_it():
     assert ticket.mask == before and ticket.manifest.settings["seed"] == 0
 
 
+@pytest.mark.parametrize("leave", ["ticket", "strip"])
+@pytest.mark.filterwarnings("error::prunus.errors.SearchWarning")
+def test_a_random_mask_needs_no_step(leave):
+    random = RandomPruning(seeded(ConvNet), steps=1, target_density=0.5)
+    getattr(random, leave)()
+
+
 # Common
 
 

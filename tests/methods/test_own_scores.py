@@ -283,6 +283,11 @@ def test_what_is_taken_before_any_step(call, settings, kept):
     assert "step() was never called" in complaint and f"keeps {kept}" in complaint
 
 
+def test_code_that_runs_without_a_name_is_warned_too():
+    with pytest.warns(SearchWarning, match="never called"):
+        exec("take()", {"take": attach().ticket})
+
+
 def test_no_step_at_all():
     assert "after 0 of 200 steps" in complaints(attach(steps=200))[0]
 

@@ -154,6 +154,7 @@ def test_head() -> None:
         "{'descr': ('<f4', -1), 'fortran_order': False, 'shape': ()}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (True, 2)}",
         "{'descr': (), 'fortran_order': 0, 'shape': 3}",
+        "{'descr': '08', 'fortran_order': False, 'shape': ()}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (",
         "'''",
         "\\",

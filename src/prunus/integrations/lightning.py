@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from torch.optim import Optimizer
 
@@ -21,6 +21,8 @@ from prunus.methods.settings import check
 from prunus.tickets.hub import TICKET
 
 CHECKPOINT = "sparse.ckpt"
+
+_AVERAGES = (WeightAveraging, StochasticWeightAveraging)
 
 
 class SparsifyCallback(Callback):
@@ -51,9 +53,7 @@ class SparsifyCallback(Callback):
                 "use DDPStrategy, or ModelParallelStrategy and fully_shard",
             )
             callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-            first = next(
-                (c for c in callbacks if c is self or isinstance(c, WeightAveraging)), self
-            )
+            first = next((c for c in callbacks if c is self or isinstance(c, _AVERAGES)), self)
             check(
                 first is self,
                 f"{type(first).__name__} comes before SparsifyCallback, and would average a copy "

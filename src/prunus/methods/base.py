@@ -171,7 +171,8 @@ class Method(Loop[G]):
         has another density. The copy may be wrapped, as in `torch.optim.swa_utils.AveragedModel`.
         """
         self._check_attached()
-        gating.give_masks(self.model, copy, sizes=not self.hardened)
+        folded = self.life.moment in (Moment.BETWEEN_ROUNDS, Moment.HARDENED)
+        gating.give_masks(self.model, copy, sizes=not (folded or self.life.rewound))
         return copy
 
     def try_mask(self, mask: Mapping[str, Tensor], evaluate: Evaluate | None) -> float:
@@ -264,7 +265,7 @@ class Method(Loop[G]):
         if self.t:
             return self.commit()
         mask = self.mask()
-        if not self.life.holds_mask:
+        if not (self.life.holds_mask or self.decides_at_once):
             warn_caller(no_step(self.name, mask.density), SearchWarning)
         return mask
 

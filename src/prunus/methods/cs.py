@@ -244,6 +244,11 @@ class ContinuousSparsification(Rewinding, Freezable, RoundBudgets, Penalised[Sig
         self._settle(0.0)
         self._own.end_round()
 
+    def rewind(self) -> None:
+        super().rewind()
+        for gate in self.gates.values():  # the size was learned for other weights than w^(k)
+            gate.unscale()
+
     def state_dict(self) -> dict[str, Any]:
         """The method's own state; the model's `state_dict` has the scores and weights."""
         return {**super().state_dict(), **self._own.state_dict(), **self._size.state_dict()}

@@ -40,6 +40,9 @@ class Hooks(Declared, Generic[G]):
     decides_once: ClassVar[bool] = False
     """Whether rounds after the first keep its mask."""
 
+    decides_at_once: ClassVar[bool] = False
+    """Whether the mask is final as soon as it is attached."""
+
     governed: ClassVar[Governed | None] = None
     """For methods without a target density: the setting that bisection brings them to one with."""
 

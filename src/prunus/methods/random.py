@@ -16,7 +16,7 @@ class RandomPruning(Scoped, Seeded, EndsAtDensity[FixedGate], FixedMaskMethod):
     """
 
     name = "random"
-    decides_once = True
+    decides_once = decides_at_once = True
 
     def on_attach(self) -> None:
         # Only how many are kept matters here; which ones is drawn next, on the CPU.
