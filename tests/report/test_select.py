@@ -277,3 +277,33 @@ def test_a_density_that_nothing_was_measured_at_is_left_out():
     file = Path(__file__).parents[2] / "results" / "demo.json"
     [comparison] = comparisons(read_report(file).data.records)
     assert [own.target for own in competitions(comparison)] == [0.1, 0.025, 0.01]
+
+
+def test_rows_of_one_name_are_no_seeds_of_each_other():
+    """Two rows without a grid, called after their method: their runs are not averaged."""
+
+    def gmp(density, values):
+        method = {"name": "gmp", "target_density": density}
+        more = {"run": "", "settings": {"method": method}, "parameters": {}}
+        folders = (Path(f"{density}-{seed}") for seed in range(len(values)))
+        made = seeds("gmp", density, values, **more)
+        return [replace(r, folder=folder) for r, folder in zip(made, folders, strict=True)]
+
+    [report] = comparisons(
+        [dense(0, 0.9), dense(1, 0.9), *gmp(0.1, [0.7, 0.8]), *gmp(0.2, [0.85, 0.87])]
+    )
+    found = [(p.parameters, p.density.mean, p.value.mean, p.value.count) for p in report.points]
+    assert found == [
+        ({"target_density": 0.1}, 0.1, pytest.approx(0.75), 2),
+        ({"target_density": 0.2}, 0.2, pytest.approx(0.86), 2),
+    ]
+    assert [own.target for own in competitions(report)] == [0.2, 0.1]
+
+
+def test_equal_runs_that_are_called_differently_are_averaged():
+    """As of a search that was done again to keep its tickets."""
+    settings = {"method": {"name": "cs", "mask_init": 0.0}}
+    first = record("cs", 0, 0.1, 0.7, settings={**settings, "whole_tickets": False})
+    again = record("cs", 0, 0.1, 0.8, settings={**settings, "whole_tickets": True})
+    [report] = comparisons([first, replace(again, folder=Path("again"))])
+    assert [(p.parameters, p.value.mean) for p in report.points] == [({"run": "a"}, 0.75)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
 from prunus.report.intervals import Estimate, Measured
-from prunus.report.parameters import as_text, different, telling
+from prunus.report.parameters import as_text, determining, different, telling
 from prunus.report.records import Measure, Record
 from prunus.tasks.data import SplitName
 from prunus.tasks.metrics import ACCURACY, MetricInfo
@@ -66,8 +66,9 @@ class Series:
         """
         runs: dict[str, dict[str, list[Record]]] = {}
         for record in self.records:
-            key = json.dumps(record.parameters, sort_keys=True, default=str)
-            runs.setdefault(key, {}).setdefault(record.stage, []).append(record)
+            runs.setdefault(_as_key(record.parameters), {}).setdefault(record.stage, []).append(
+                record
+            )
         points: list[Point] = []
         for number, stages in enumerate(runs.values()):
             rounds = sorted(stages.values(), key=lambda records: records[0].round or 0)
@@ -246,7 +247,7 @@ def series_of(records: Sequence[Record], split: SplitName | None = "validation")
         (row, measure, group)
         for (row, _), own in members.items()
         for measure in _measures(own)
-        if (group := _measured(own, measure))
+        if (group := _told_apart(_measured(own, measure)))
     ]
     rows = [row for row, *_ in found]
     return [
@@ -278,8 +279,41 @@ def _measured(records: Sequence[Record], measure: Measure) -> list[Record]:
     return list(found.values())
 
 
+def _told_apart(records: Sequence[Record]) -> list[Record]:
+    """Runs that one point would average though their settings differ, as where two rows have the
+    same name: these settings become parameters."""
+    groups: dict[str, dict[tuple[int, str], list[Record]]] = {}
+    for record in records:
+        cells = groups.setdefault(_as_key(record.parameters), {})
+        cells.setdefault((record.seed, record.stage), []).append(record)
+    names = {
+        key: dict.fromkeys(
+            name
+            for first, *others in cells.values()
+            for other in others
+            for name in different(_settings(first), _settings(other))
+        )
+        for key, cells in groups.items()
+    }
+    found = []
+    for record in records:
+        chosen = names[_as_key(record.parameters)]
+        own = _settings(record) if chosen else {}
+        more = {name: own[name] for name in chosen if own.get(name) is not None}
+        found.append(replace(record, parameters={**record.parameters, **more}) if more else record)
+    return found
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    return {"method": record.method, **determining(record.settings)}
+
+
+def _as_key(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, default=str)
+
+
 def _key(task: str, conditions: Mapping[str, Any]) -> _Key:
-    return task, json.dumps(conditions, sort_keys=True, default=str)
+    return task, _as_key(conditions)
 
 
 def _decisive(conditions: Mapping[str, Any]) -> dict[str, Any]:

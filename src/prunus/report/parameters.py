@@ -14,7 +14,7 @@ _CONDITIONS = ("recipe", "data", "data_fingerprint")
 
 def run_parameters(runs: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
     """The settings in which the runs of one row differ, for runs outside a sweep."""
-    flat = {run.path: flattened(_determining(run.settings)) for run in runs}
+    flat = {run.path: determining(run.settings) for run in runs}
     names = dict.fromkeys(name for values in flat.values() for name in values)
     different = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
     shown = dict.fromkeys((*_ALWAYS_SHOWN, *different))
@@ -23,12 +23,12 @@ def run_parameters(runs: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
     }
 
 
-def _determining(settings: Mapping[str, Any]) -> dict[str, Any]:
+def determining(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that make runs of one row different; those of the method without its name."""
     method = settings.get("method")
     own = {k: v for k, v in method.items() if k != "name"} if isinstance(method, Mapping) else {}
     names = (*_CONDITIONS, "rounds", "rewind_epoch")
-    return {**own, **{name: settings[name] for name in names if name in settings}}
+    return flattened({**own, **{name: settings[name] for name in names if name in settings}})
 
 
 def conditions(settings: Mapping[str, Any]) -> dict[str, Any]:
