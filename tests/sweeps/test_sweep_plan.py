@@ -171,3 +171,23 @@ def test_rates_are_for_imp(tmp_path):
     rows = [{"method": "cs"}, {"row": "other", "method": "cs", "rates_of": "cs"}]
     with pytest.raises(SettingError, match="row 'other': rates_of is for searches by imp"):
         plan(tmp_path, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [
+        ({"name": "cs", "target_density": [0.5, "20%", 0.1]}, 3),
+        ({"name": "cs", "target_density": 0.1}, 1),
+        ({"name": "gmp", "target_density": 0.1}, 1),
+        ("snip", 1),
+        ({"name": "imp", "rate": [0.5, 0.2]}, 2),
+        ({"name": "imp", "rate": 0.5}, 5),
+        ("cs", 5),
+    ],
+)
+def test_rounds_that_are_not_given_are_as_on_the_command_line(tmp_path, method, rounds):
+    """A search of two densities made five tickets, four of them equally dense."""
+    content = row(method=method)
+    content["settings"] = {name: value for name, value in SMALL.items() if name != "rounds"}
+    _, search = plan(tmp_path, content)
+    assert search.settings.rounds == rounds

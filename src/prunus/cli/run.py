@@ -114,14 +114,16 @@ def _run(
 
     from prunus.cli.show import show_bisection, show_results
     from prunus.cli.speed import budget_for, speed_of_run
-    from prunus.runs import execute, resolve
+    from prunus.runs import complete_rounds, execute, resolve
     from prunus.runs.results import finished_at
     from prunus.runs.settings_file import merge
 
     given, names = _settings(common, sparsity, own or {})
     if command == "search":
         with trusting(*names):
-            _complete_rounds(given, one=sparsity.bisect or sparsity.target_speedup is not None)
+            complete_rounds(given)
+            if sparsity.bisect or sparsity.target_speedup is not None:
+                given.setdefault("rounds", 1)
     use_threads(common.threads, given.get("engine"))
     with trusting(*names), answering(as_json=common.json) as answer:
         found = before = budget = None
@@ -216,25 +218,6 @@ def _settings(
     file = read_settings(common.config)
     left = {n: v for n, v in file.items() if n not in typed or isinstance(typed[n], Mapping)}
     return merge(file, typed), names + trusted_in(common.config, left, trust=common.trust)
-
-
-def _complete_rounds(given: dict[str, Any], *, one: bool) -> None:
-    """If rounds are not given: one for each density or rate, where there are several.
-
-    And one for a method that has no more to decide.
-    """
-    from prunus.methods import find_method
-
-    method = given.get("method")
-    name = method.get("name") if isinstance(method, Mapping) else method
-    if isinstance(name, str) and find_method(name).decides_once:
-        given.setdefault("rounds", 1)
-    for name in ("target_density", "target_macs", "rate"):
-        value = method.get(name) if isinstance(method, Mapping) else None
-        if isinstance(value, list) or (value is not None and name != "rate"):
-            given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
-    if one:
-        given.setdefault("rounds", 1)
 
 
 def _bisect(

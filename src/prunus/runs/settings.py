@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from prunus.errors import PrunusWarning, SettingError
 from prunus.lookup import source_hash, unknown
+from prunus.methods import find_method
 from prunus.runs.method_settings import MethodSettings, determining
 from prunus.schema import ADDED, NO_EFFECT, Schema
 from prunus.tasks import RECIPES, Recipe, Task, load_task
@@ -228,6 +229,21 @@ def resolve(
         }
     task.loss_for(found["recipe"])  # raises if the two do not go together
     return settings.model_copy(update=found), task
+
+
+def complete_rounds(given: dict[str, Any]) -> None:
+    """If the rounds of a search are not given: one for each density or rate, where there are
+    several.
+
+    And one for a method that has no more to decide.
+    """
+    method = _with_name(given, "method")
+    if "name" in method and find_method(method["name"]).decides_once:
+        given.setdefault("rounds", 1)
+    for name in ("target_density", "target_macs", "rate"):
+        value = method.get(name)
+        if isinstance(value, list) or (value is not None and name != "rate"):
+            given.setdefault("rounds", len(value) if isinstance(value, list) else 1)
 
 
 def _slug(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +14,7 @@ from prunus.errors import PrunusError, SettingError
 from prunus.files import expanded, resolved
 from prunus.lookup import unknown
 from prunus.runs.results import ticket_path
-from prunus.runs.settings import COMMANDS, RunSettings, SearchSettings, resolve
+from prunus.runs.settings import COMMANDS, RunSettings, SearchSettings, complete_rounds, resolve
 from prunus.runs.settings_file import merge
 from prunus.sweeps.experiment import DENSE, Experiment, Retraining, Row
 from prunus.sweeps.grid import combinations, nested, shown
@@ -237,16 +238,17 @@ class _Planner:
                 raise unknown(f"setting (of row {row!r})", name, known - set(_SET_BY_THE_SWEEP))
         has = COMMANDS[command].model_fields
         given = merge({name: value for name, value in shared.items() if name in has}, own)
+        if command == "search":
+            with _naming(row):
+                complete_rounds(given)
         data = self.data or given.get("data_root", "data")
         if isinstance(data, str | Path):
             data = str(Path.cwd() / expanded(data))
         return {**given, "task": task, "seed": seed, "out": str(self.out), "data_root": data}
 
     def _resolve(self, command: str, given: Mapping[str, Any], row: str) -> RunSettings:
-        try:
+        with _naming(row):
             settings, _ = resolve(command, given, load=self.load, fetch_missing=self.fetch_missing)
-        except PrunusError as error:
-            raise SettingError(f"row {row!r}: {error}") from error
         if settings.engine.devices != 1 or settings.engine.nodes != 1:
             raise SettingError(
                 f"row {row!r}: engine.devices={settings.engine.devices} and engine.nodes="
@@ -254,6 +256,15 @@ class _Planner:
                 "use more workers"
             )
         return settings
+
+
+@contextmanager
+def _naming(row: str) -> Iterator[None]:
+    """Errors within this context name the row."""
+    try:
+        yield
+    except PrunusError as error:
+        raise SettingError(f"row {row!r}: {error}") from error
 
 
 def _epochs(settings: RunSettings) -> int:
