@@ -255,7 +255,12 @@ def test_flags_left_out_set_nothing():
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("a: [", "is not a YAML file"), ("- 1", "must hold 'name: value' lines"), (None, "cannot")],
+    [
+        ("a: [", "is not a YAML file"),
+        ("- 1", "must hold 'name: value' lines"),
+        (None, "cannot"),
+        ("a: 1\nb:\n  - {c: 1,\n     c: 2}", "run.yaml: 'c' is given twice .* in line 4"),
+    ],
 )
 def test_bad_files(tmp_path, content, message):
     path = tmp_path / "run.yaml"

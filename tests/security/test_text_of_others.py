@@ -199,9 +199,10 @@ def test_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_ordinary_aliases_work() -> None:
-    text = "one: &one {a: [1, 2]}\ntwo: *one\nthree: {<<: *one, b: 3}"
+    text = "one: &one {a: [1, 2]}\ntwo: *one\nthree: {<<: *one, b: 3}\nfour: {<<: *one, a: 4}"
     one = {"a": [1, 2]}
-    assert parse_yaml(text) == {"one": one, "two": one, "three": {**one, "b": 3}}
+    three, four = {**one, "b": 3}, {"a": 4}
+    assert parse_yaml(text) == {"one": one, "two": one, "three": three, "four": four}
     assert parse_yaml("") is None
 
 

@@ -32,12 +32,18 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return tag
 
 
+class _GivenTwiceError(SettingError):
+    """A mapping has a name twice."""
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
         content = parse_yaml(read_text(path))
     except OSError as error:
         raise SettingError(f"cannot read the settings {path}: {error.strerror}") from error
+    except _GivenTwiceError as error:
+        raise SettingError(f"{path}: {error}") from error
     except ValueError as error:
         raise SettingError(f"{path} is not a YAML file: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -65,6 +71,11 @@ def parse_yaml(text: str) -> Any:
             raise SettingError(f"it is nested more than {DEEPEST} deep")
         if _longest_number(root) > _LONGEST_NUMBER:
             raise SettingError(f"it has a number of more than {_LONGEST_NUMBER} characters")
+        if (twice := _given_twice(root)) is not None:
+            raise _GivenTwiceError(
+                f"{twice.value!r:.60} is given twice in one place (the second time in line "
+                f"{twice.start_mark.line + 1}): leave one of them out"
+            )
         return loader.construct_document(root)
     except RecursionError as error:
         raise SettingError("it is nested too deeply") from error
@@ -98,6 +109,18 @@ def _depth(node: yaml.Node) -> int:
 def _longest_number(node: yaml.Node) -> int:
     own = len(node.value) if node.tag == "tag:yaml.org,2002:int" else 0
     return max(map(_longest_number, _parts(node)), default=own)
+
+
+def _given_twice(node: yaml.Node) -> yaml.Node | None:
+    """A key that its mapping has already. A parser would take the last one without a word."""
+    if isinstance(node, yaml.MappingNode):
+        known: set[object] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in known:
+                    return key
+                known.add((key.tag, key.value))
+    return next(filter(None, map(_given_twice, _parts(node))), None)
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
