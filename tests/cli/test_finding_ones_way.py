@@ -77,6 +77,32 @@ def test_the_shell_can_complete(cli: Command) -> None:
         assert "target-density" in script and "methods" in script
 
 
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (
+            "sweep demo --only a 'b c'",
+            "--only takes one value at a time, so give it once for each: --only a --only 'b c'",
+        ),
+        ("prune --set a=1 b=2 --seed 1", "once for each: --set a=1 --set b=2"),
+        ("search --select conv linear", "once for each: --select conv --select linear"),
+        ("prune --seed 1 2", "nothing takes '2' here; prunus prune --help shows what is expected"),
+        ("sweep one two", "nothing takes 'two' here"),
+        ("retrain", "TICKET is missing: prunus retrain TICKET; prunus retrain --help says more"),
+        ("train --epochs", "--epochs needs a value"),
+        ("prune --granularity 2:4", "--granularity. Settings without an option of their own"),
+        ("prune --taks t", "Did you mean --task?\n"),
+        (
+            "prune --target-density ten",
+            "'ten' is neither a fraction, such as 0.1, nor a percentage",
+        ),
+    ],
+)
+def test_what_was_mistyped_is_said_in_words(cli: Command, typed: str, message: str) -> None:
+    status, output, errors = cli(*shlex.split(typed))
+    assert status == 2 and not output and message in errors
+
+
 # What there is
 
 

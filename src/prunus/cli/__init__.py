@@ -13,6 +13,7 @@ from prunus.cli.demo import demo
 from prunus.cli.deploy import deploy
 from prunus.cli.examples import epilogue
 from prunus.cli.find import inspect, methods, runs, tasks
+from prunus.cli.mistyped import mistyped
 from prunus.cli.output import say, show_warning
 from prunus.cli.report import report
 from prunus.cli.reproduce import reproduce
@@ -59,7 +60,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, where a reader that is gone is noticed
     except CycloptsError as error:
-        say(f"prunus: {error}")
+        say(f"prunus: {mistyped(app, error, sys.argv[1:])}")
         sys.exit(2)
     except PrunusError as error:
         say(f"prunus: {error}")

@@ -28,7 +28,16 @@ FILES = Group("Files and results", sort_key=5)
 
 
 def _densities(_: Any, tokens: Sequence[Token]) -> list[float]:
-    return [float(as_fraction(token.value)) for token in tokens]
+    return [_density(token.value) for token in tokens]
+
+
+def _density(text: str) -> float:
+    try:
+        return float(as_fraction(text))
+    except SettingError:
+        raise
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a fraction, such as 0.1, nor a percentage") from None
 
 
 Densities = Annotated[list[float] | None, Parameter(converter=_densities, negative="")]
@@ -48,7 +57,7 @@ package.module:function. Required, unless --config or the ticket names it."
     set_: Annotated[list[str], Parameter("--set", negative="", show_default=False, group=WHAT)] = (
         field(default_factory=list)
     )
-    "Any setting by name: --set recipe.lr=0.05 --set engine.precision=bf16."
+    "Any setting by name, given once for each: --set recipe.lr=0.05 --set engine.precision=bf16."
     trust: Annotated[Flag, Parameter(group=WHAT)] = False
     "Let the file of --config name code to import, and paths outside its folder."
     fresh: Annotated[Flag, Parameter(group=WHAT)] = False
@@ -124,9 +133,11 @@ class SweepOptions:
     retry: Annotated[Flag, Parameter(group=WHAT)] = False
     "Also retry runs that failed before."
     only: Annotated[tuple[str, ...], Parameter(show_default=False, group=WHAT, negative="")] = ()
-    "Only the runs whose line in --dry-run fits this pattern ('* CS *seed 0'), and what they need."
+    "Only the runs whose line in --dry-run fits this pattern ('* CS *seed 0'), and what they need. \
+Give it once for each pattern."
     known: Annotated[tuple[Path, ...], Parameter(show_default=False, group=WHAT, negative="")] = ()
-    "A file of prunus report --json: runs whose results it holds count as finished."
+    "A file of prunus report --json: runs whose results it holds count as finished. Give it \
+once for each file."
     workers: Annotated[int | None, Parameter(group=MACHINE)] = None
     "Processes (default: as many as GPUs, or else as cores)."
     threads: Annotated[int, Parameter(group=MACHINE)] = 1
