@@ -48,7 +48,9 @@ def test_the_margin_is_a_setting_and_printed(prunus_command, folder, tmp_path):
     output = prunus_command(*command, "--margin", "0.01")[1]  # that one is 0.02 points behind
     assert "imp needs 64.00 %" in output and "is above -0.01 points on " in output
     status, _, errors = prunus_command(*command, "--margin", "-1")
-    assert status == 2 and "margin=-1 is negative" in errors
+    assert status == 2 and "margin=-1 is negative: it says how much worse" in errors
+    status, _, errors = prunus_command(*command, "--margin", "nan")
+    assert status == 2 and "margin=nan is not a number of points" in errors
 
 
 def test_nothing_to_report(prunus_command, tmp_path):
@@ -59,6 +61,8 @@ def test_nothing_to_report(prunus_command, tmp_path):
     assert status == 2 and "--watch is for one folder" in errors
     status, _, errors = prunus_command("report", tmp_path / "file")
     assert status == 2 and "cannot read the report" in errors
+    status, _, errors = prunus_command("sweep", "demo", "--known", tmp_path, "--dry-run")
+    assert status == 2 and errors == f"prunus: cannot read the report {tmp_path}: Is a directory\n"
     status, _, errors = prunus_command("report", tmp_path)
     assert status == 2 and f"no runs with settings.yaml below {tmp_path}" in errors
 

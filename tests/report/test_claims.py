@@ -269,3 +269,12 @@ def test_networks_with_different_metrics_are_not_compared():
     assert first.dense is not None and not first.series
     assert second.dense is None and second.metric == NATS
     assert [report.title for report in (first, second)] == ["t, metric accuracy", "t, metric loss"]
+
+
+def test_a_dense_network_alone():
+    """Nothing has failed to match it: there is nothing yet."""
+    [report] = comparisons([dense(0, 0.9), dense(1, 0.9)])
+    assert finding(report) == (
+        "There is no subnetwork yet to compare with the dense network (90.00±0.00 %)."
+    )
+    assert details(report) == []

@@ -290,9 +290,15 @@ def test_a_file_shows_the_same_tables_again(folder, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "cannot read the report"),
+        (
+            "{",
+            "cannot read the report .*: it is not a file of prunus report --json, or it is damaged",
+        ),
         ("[]", "is not a file of prunus report --json"),
-        ('{"version": 9, "subnetworks": []}', "version=9"),
+        (
+            '{"version": 9, "subnetworks": []}',
+            "version=9 .*this one reads version 1: use the Prunus",
+        ),
         ('{"subnetworks": [{"task": 1}]}', "it.json: "),
     ],
 )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from json import loads
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +93,9 @@ def report(
     if not runs:
         raise SettingError("name a folder with runs below it, or a file of --json")
     if margin < 0:
-        raise SettingError(f"margin={margin:g} is negative: a network that matches may be worse")
+        raise SettingError(f"margin={margin:g} is negative: it says how much worse a match may be")
+    if not isfinite(margin):
+        raise SettingError(f"margin={margin:g} is not a number of points, such as 0.5")
     need("report", *PLOTS)
     first = runs[0]
     place = out or (first.parent if first.is_file() else first)

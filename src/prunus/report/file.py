@@ -20,6 +20,7 @@ from prunus.schema import Schema
 from prunus.tasks.metrics import ACCURACY, MetricInfo
 from prunus.version import __version__
 
+_VERSION: Literal[1] = 1
 _PLACES = {"out", "data_root"}
 """Settings that say where things were on one machine."""
 
@@ -65,7 +66,7 @@ class Writer(Schema):
 class ReportFile(Schema):
     """The content of the file."""
 
-    version: Literal[1] = 1
+    version: Literal[1] = _VERSION
     name: str
     runs: int
     origin: Writer
@@ -113,10 +114,21 @@ def read_report(path: Path) -> ReportFile:
     """Read the file again; anything wrong with it is a `SettingError` that names it."""
     try:
         content = parse_json(read_text(path))
-    except (OSError, ValueError) as error:
-        raise SettingError(f"cannot read the report {path}: {error}") from error
+    except OSError as error:
+        why = error.strerror or error
+        raise SettingError(f"cannot read the report {path}: {why}") from error
+    except ValueError as error:
+        raise SettingError(
+            f"cannot read the report {path}: it is not a file of prunus report --json, or it is "
+            f"damaged ({error})"
+        ) from error
     if not isinstance(content, dict) or "subnetworks" not in content:
         raise SettingError(f"{path} is not a file of prunus report --json")
+    if content.get("version", _VERSION) != _VERSION:
+        raise SettingError(
+            f"{path}: version={content['version']!r:.60} is of another Prunus, and this one reads "
+            f"version {_VERSION}: use the Prunus that wrote it"
+        )
     try:
         return ReportFile.parse(content)
     except SettingError as error:

@@ -20,6 +20,8 @@ def finding(comparison: Comparison) -> str:
     if dense is None:
         return "There is no dense network to compare with."
     whole = f"the dense network ({_with_unit(metric, spread(metric, dense))})"
+    if not comparison.series:
+        return f"There is no subnetwork yet to compare with {whole}."
     found = [(series.name, matching(comparison, series)) for series in comparison.series]
     known = sorted(((p, n) for n, p in found if p), key=lambda pair: pair[0].density.mean)
     if not known:
@@ -51,7 +53,7 @@ def details(comparison: Comparison) -> list[str]:
 def notes(comparison: Comparison) -> list[str]:
     """What a reader has to know about how it was found."""
     found = []
-    if comparison.dense is not None:
+    if comparison.dense is not None and comparison.series:
         found.append(
             "A subnetwork matches if the 95 % interval of its difference to the dense network, "
             f"paired by seed, is above -{margin_text(comparison)} on {_split(comparison)} data."
