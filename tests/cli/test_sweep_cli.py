@@ -81,3 +81,8 @@ def test_an_experiment_of_prunus_beside_a_folder_of_its_name(prunus_command, mon
     Path("demo").mkdir()
     status, output, errors = prunus_command("sweep", "demo", "--scale", "smoke", "--dry-run")
     assert status == 0 and "0 of them finished" in output, errors
+    status, _, errors = prunus_command("sweep", "comparisn")
+    assert (
+        status == 2
+        and "no experiment or file named 'comparisn'. Did you mean 'comparison'?" in errors
+    )

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import warnings
 
 import pytest
 import yaml
@@ -139,3 +140,25 @@ def test_a_pattern_that_fits_nothing_is_refused(cli, tmp_path):
         status == 2 and "--only 'cs' fits none of the 3 runs" in errors and "re-trained" in errors
     )
     assert not (tmp_path / "one").exists()
+
+
+def test_a_line_of_the_dry_run_is_a_pattern_of_itself(sweep, cli):
+    """Though a pattern's brackets are a choice of characters."""
+    rows = [{"method": "cs", "grid": {"method.select": [["0.*", "3.*"]]}}]
+    line = f"{TASK} cs select=['0.*', '3.*'] seed 0"
+    assert line in sweep("one", "--dry-run", rows=rows)[1]
+    assert "1 runs, 0 of them" in sweep("one", "--dry-run", "--only", line, rows=rows)[1]
+    status, _, errors = cli("sweep", "mine.yaml", "--out", "one", "--only", "seed 0")
+    assert status == 2 and "* stands for anything: '*seed 0*' fits 2\n" in errors
+
+
+def test_a_file_that_spares_nothing_warns(sweep, cli, tmp_path):
+    sweep("one")
+    assert cli("report", "one", "--json", "x.json")[0] == 0
+    known = ("sweep", "mine.yaml", "--known", "x.json", "--dry-run")
+    assert cli(*known)[2] == ""
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**MINE, "seeds": [7]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        status, _, errors = cli(*known)
+    assert status == 0 and "--known x.json has the results of none of these runs" in errors

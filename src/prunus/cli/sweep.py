@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from warnings import warn
 
 from cyclopts import Parameter
 
 from prunus.cli.options import WHAT, Flag, SweepOptions
 from prunus.cli.output import answering, next_step
 from prunus.cli.trust import trusted_in
-from prunus.errors import PrunusError, SettingError
+from prunus.errors import PrunusError, PrunusWarning, SettingError
 from prunus.files import resolved
-from prunus.lookup import trusting
+from prunus.lookup import trusting, unknown
 
 if TYPE_CHECKING:
     from prunus.sweeps import Experiment, RunState
@@ -48,7 +49,10 @@ def sweep(
     """
     from prunus.sweeps.experiment import experiment_names, named_experiment, read_experiment
 
-    ours = str(experiment) in experiment_names() and not experiment.is_file()
+    names = experiment_names()
+    ours = str(experiment) in names and not experiment.is_file()
+    if not (ours or experiment.exists() or experiment.suffix or len(experiment.parts) > 1):
+        raise unknown("experiment or file", str(experiment), names)
     whole = named_experiment(str(experiment)) if ours else read_experiment(experiment)
     chosen = whole.at_scale(scale)
     # Of ours too: code is looked for in the current folder, which may be anybody's.
@@ -78,9 +82,10 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> Sequenc
     from prunus.sweeps.state import chosen
 
     if options.cluster is not None and options.workers is not None:
-        raise SettingError("--workers are processes on this machine: leave out, or --cluster")
+        raise SettingError("--workers are processes on this machine: leave that out, or --cluster")
     plan = make_plan(experiment, out, data=options.data, fetch_missing=options.download)
-    known, wanted = _known(options.known), chosen(plan, options.only)
+    known = _known(options.known, frozenset(run.key for run in plan))
+    wanted = chosen(plan, options.only)
     if options.dry_run:
         listed = [run for run in plan if run.id in wanted]
         runs = survey(listed, sweep_file(experiment, out).failures(), known)
@@ -105,13 +110,24 @@ def do_runs(experiment: Experiment, out: Path, options: SweepOptions) -> Sequenc
     return runs
 
 
-def _known(files: Sequence[Path]) -> frozenset[str]:
+def _known(files: Sequence[Path], planned: frozenset[str]) -> frozenset[str]:
     """The keys of all runs whose results are in files of `prunus report --json`."""
     if not files:
         return frozenset()
     from prunus.report.file import read_report
 
-    return frozenset(key for file in files for key in read_report(file).finished)
+    known: set[str] = set()
+    for file in files:
+        finished = read_report(file).finished
+        if not finished & planned:
+            warn(
+                f"--known {file} has the results of none of these runs, so it spares none: their "
+                "settings or seeds are others, or an older version wrote it",
+                PrunusWarning,
+                stacklevel=2,
+            )
+        known |= finished
+    return frozenset(known)
 
 
 def _list(runs: Sequence[RunState]) -> None:

@@ -164,8 +164,8 @@ def read_results(folder: Path) -> RunResults | None:
         raise SettingError(f"cannot read the results {path}: {error.strerror}") from error
     except ValueError as error:  # a `SettingError` is a `ValueError`
         raise SettingError(
-            f"{path} is damaged: {error}. Move its folder away, and the same command does the run "
-            "again"
+            f"{path} is damaged: {error}. Move its folder away, and the same command (of a sweep, "
+            "with --retry) does the run again"
         ) from error
 
 

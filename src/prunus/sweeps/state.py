@@ -78,24 +78,32 @@ def is_finished(folder: Path) -> bool:
 def chosen(plan: Sequence[Planned], patterns: Sequence[str]) -> frozenset[str]:
     """The ids of runs whose description fits one of the patterns, and of those that they need.
 
-    Patterns are those of a shell, for the whole description. Without any, all runs are chosen.
+    Patterns are those of a shell, for the whole description; a whole description stands for itself,
+    whatever brackets it has. Without any, all runs are chosen.
     """
     if not patterns:
         return frozenset(run.id for run in plan)
     found: set[str] = set()
     for pattern in patterns:
-        fitting = {run.id for run in plan if fnmatchcase(describe(run), pattern)}
+        fitting = _fitting(plan, pattern)
         if not fitting:
             example = f", such as {describe(plan[-1])!r}" if plan else ""
+            inside = len(_fitting(plan, f"*{pattern}*"))
+            hint = f": '*{pattern}*' fits {inside}" if inside else ""
             raise SettingError(
-                f"--only {pattern!r} fits none of the {len(plan)} runs. It is compared with all of "
-                f"what --dry-run lists{example}; * stands for anything"
+                f"--only {pattern!r} fits none of the {len(plan)} runs. It has to fit the whole "
+                f"line of a run in --dry-run{example}; * stands for anything{hint}"
             )
         found |= fitting
     for run in reversed(plan):  # a run comes after the one that it needs
         if run.id in found and run.needs is not None:
             found.add(run.needs)
     return frozenset(found)
+
+
+def _fitting(plan: Sequence[Planned], pattern: str) -> set[str]:
+    named = ((run.id, describe(run)) for run in plan)
+    return {id_ for id_, name in named if name == pattern or fnmatchcase(name, pattern)}
 
 
 def spared(plan: Sequence[Planned], known: Container[str]) -> frozenset[str]:
