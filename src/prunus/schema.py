@@ -14,6 +14,14 @@ from prunus.lookup import unknown
 
 _UNKNOWN_NAME = {"extra_forbidden", "unexpected_keyword_argument"}
 
+_IN_YAML = {
+    "tuple_type": "this has to be a list",
+    "list_type": "this has to be a list",
+    "dict_type": "this has to be 'name: value' settings",
+    "model_type": "this has to be 'name: value' settings",
+}
+"""Type of an error -> its reason."""
+
 NO_EFFECT = "changes no result"
 """Marks a field (in `Annotated`) that is not part of `Schema.identity`."""
 ADDED = "part of the identity unless at its default"
@@ -62,6 +70,9 @@ def as_fraction(value: Any) -> Any:
 
 def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) -> SettingError:
     first = errors[0]
+    if first["type"] == "missing":  # probably because of a name beside it that is misspelt
+        beside = (e for e in errors if e["type"] in _UNKNOWN_NAME)
+        first = next((e for e in beside if e["loc"][:-1] == first["loc"][:-1]), first)
     prefix = [within] if within else []
     if first["type"] in _UNKNOWN_NAME:
         *above, name = map(str, first["loc"])
@@ -73,12 +84,18 @@ def _explain(schema: type[Schema], errors: Sequence[ErrorDetails], within: str) 
     if first["type"] == "missing":
         return SettingError(f"the setting {name!r} is missing; it has no default")
     # If several types are allowed, there is an error for each.
-    same = [
-        e["msg"].removeprefix("Value error, ") for e in errors if _path(schema, e["loc"]) == path
-    ]
+    same = [_reason(e) for e in errors if _path(schema, e["loc"]) == path]
     reason = "; or: ".join(dict.fromkeys(same))
     given = "" if first["type"] == "value_error" else f"={first['input']!r:.200}"
     return SettingError(f"{name}{given}: {reason}" if name else reason)
+
+
+def _reason(error: ErrorDetails) -> str:
+    """In words of YAML, which has no tuples and dictionaries."""
+    kind = error["type"]
+    if kind == "too_short" and error["ctx"]["min_length"] == 1:
+        return "there has to be at least 1 item"
+    return _IN_YAML.get(kind, error["msg"].removeprefix("Value error, "))
 
 
 def _path(schema: Any, location: Sequence[int | str]) -> list[str]:

@@ -108,7 +108,13 @@ def test_scales_are_merged_over_the_experiment():
         ({"rows": [{"command": "retrain"}]}, "rows.0.command='retrain'"),
         ({"rows": [{"then": 5}]}, "rows.0.then=5"),
         ({"tasks": [{"digits/lenet": {}}]}, "tasks="),
-        ({"rows": []}, "rows=.*at least 1 item"),
+        ({"rows": []}, r"rows=\[\]: there has to be at least 1 item"),
+        ({"rows": {"cs": {}}}, "rows=.*: this has to be a list"),
+        ({"seeds": 3}, "seeds=3: this has to be a list"),
+        (
+            {"rows": [{"then": "prune"}]},
+            "rows.0.then.0='prune': this has to be 'name: value' settin",
+        ),
         ({"seeds": [-1]}, "seeds.0=-1"),
         ({"name": "a/b"}, "name='a/b'"),
         ({"scales": {"smoke": {"setting": {}}}}, "below 'scales.smoke' named 'setting'"),
@@ -125,3 +131,11 @@ def test_errors_name_the_file_and_the_place(tmp_path, change, message):
     with pytest.raises(SettingError, match=message) as caught:
         read_experiment(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_misspelt_name_says_more_than_the_missing_one():
+    content = {"name": "tiny", "tasks": "digits/lenet", "row": [{"method": "cs"}]}
+    with pytest.raises(SettingError, match=r"no setting named 'row'\. Did you mean 'rows'\?"):
+        Experiment.parse(content)
+    with pytest.raises(SettingError, match="the setting 'rows' is missing"):
+        Experiment.parse({"name": "tiny", "tasks": "digits/lenet"})
