@@ -12,7 +12,7 @@ from prunus.report.colours import OF_METHODS, OTHERS
 from prunus.report.model import Comparison, Point, Series
 from prunus.report.panel_charts import readable
 from prunus.report.parameters import as_text
-from prunus.report.tables import KEPT, scaled, spread
+from prunus.report.tables import KEPT, scaled, spread, spread_with_unit
 from prunus.report.views import View, by_density
 from prunus.tasks.metrics import MetricInfo
 
@@ -51,7 +51,7 @@ def metric_chart(
     single = [{**row, "method": _single(row["method"])} for row in rows if row["single"]]
     looks = _looks(rows, single, order)
     if dense is not None:
-        whole = f"dense network: {_with_unit(metric, spread(metric, dense))}"
+        whole = f"dense network: {spread_with_unit(metric, dense)}"
         looks[whole] = (GREY, _BAR, [6, 4])
     shown = alt.selection_point(
         fields=["method"], bind="legend", toggle="true", value=[{"method": n} for n in looks]
@@ -234,41 +234,43 @@ def axis_title(metric: MetricInfo, name: str | None = None) -> str:
     return f"{name or metric.name} ({metric.unit})" if metric.unit else name or metric.name
 
 
-def _row(number: int, point: Point, at: float, view: View) -> dict[str, Any]:
-    series, metric = point.series, point.series.metric
+def point_data(point: Point, metric: MetricInfo) -> dict[str, Any]:
+    """What every plot knows of a point: its value with the interval, its density, its settings."""
     found = point.value.estimate
     ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
     low, high = (scaled(metric, end) for end in ends)
-    settings = as_text(point.parameters)
-    kept, reached = spread(KEPT, point.density), spread(metric, point.value)
+    return {
+        "value": scaled(metric, found.mean),
+        "low": low,
+        "high": high,
+        "kept": spread(KEPT, point.density),
+        "reached": spread(metric, point.value),
+        "settings": as_text(point.parameters),
+        "seeds": point.value.count,
+    }
+
+
+def _row(number: int, point: Point, at: float, view: View) -> dict[str, Any]:
+    series, metric = point.series, point.series.metric
+    data = point_data(point, metric)
     of_all = point.kept("network_density")
     step = point.round or 0
-    reaches = _with_unit(metric, reached)
     return {
+        **data,
         "point": number,
         "method": series.name,
         "winner": view.winners.get(id(point)),
         "at": at,
-        "value": scaled(metric, found.mean),
-        "low": low,
-        "high": high,
-        "kept": kept,
         "of all weights": spread(KEPT, of_all) if of_all else "not known",
-        "reached": reached,
-        "settings": settings,
         "stage": point.stage,
-        "seeds": point.value.count,
         "run": point.run,
         "step": step,
         "order": step if point.single_curve else at,
         "curve": point.on_curve,
         "single": not point.single_curve and point.has_rounds,
-        "text": f"{series.name} {settings}, {point.stage}: keeps {kept} %, reaches {reaches}",
+        "text": f"{series.name} {data['settings']}, {point.stage}: keeps {data['kept']} %, reaches "
+        f"{spread_with_unit(metric, point.value)}",
     }
-
-
-def _with_unit(metric: MetricInfo, text: str) -> str:
-    return f"{text} {metric.unit}".rstrip()
 
 
 def _single(name: str) -> str:
