@@ -16,8 +16,8 @@ def run_parameters(runs: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
     """The settings in which the runs of one row differ, for runs outside a sweep."""
     flat = {run.path: flattened(_determining(run.settings)) for run in runs}
     names = dict.fromkeys(name for values in flat.values() for name in values)
-    different = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
-    shown = dict.fromkeys((*_ALWAYS_SHOWN, *different))
+    varying = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
+    shown = dict.fromkeys((*_ALWAYS_SHOWN, *varying))
     return {
         path: {n: own[n] for n in shown if own.get(n) is not None} for path, own in flat.items()
     }
