@@ -21,11 +21,12 @@ from torch import Tensor
 from prunus.errors import PrunusWarning, TicketError
 from prunus.files import parse_json, read_text
 from prunus.masks import LayerDensity
-from prunus.report.parameters import as_text, flattened
+from prunus.report.parameters import as_text
 from prunus.report.records import Record
 from prunus.report.tables import KEPT, SIZES, scaled
 from prunus.runs.results import METRICS, EpochMetrics, parse_epoch
 from prunus.runs.settings import TaskOfRun
+from prunus.runs.settings_file import flattened
 from prunus.tasks.metrics import MetricInfo
 from prunus.tickets.ticket import Ticket
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prunus.report.read import RunFolder
+from prunus.runs.settings_file import flattened
 
 _ALWAYS_SHOWN = ("mask_init", "target_density")
 _CONDITIONS = ("recipe", "data", "data_fingerprint")
@@ -53,17 +54,6 @@ def telling(all_values: Sequence[Mapping[str, Any]]) -> list[str]:
         if told_apart([*chosen, name]) > told_apart(chosen):
             chosen.append(name)
     return chosen
-
-
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as `recipe.epochs`."""
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            result |= flattened(value, f"{prefix}{name}.")
-        else:
-            result[f"{prefix}{name}"] = value
-    return result
 
 
 def as_text(parameters: Mapping[str, Any]) -> str:

@@ -17,8 +17,6 @@ _MOST_VALUES = 100_000
 """In a file of settings; the largest of ours has a few hundred."""
 _LONGEST_NUMBER = 100
 """Characters. Python can neither show nor quickly make integers of many thousands."""
-
-
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -125,6 +123,27 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"method.mask_init": 0}` as `{"method": {"mask_init": 0}}`."""
+    result: dict[str, Any] = {}
+    for path, value in settings.items():
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        result = merge(result, value)
+    return result
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The inverse: nested settings as `recipe.epochs`."""
+    result: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            result |= flattened(value, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = value
+    return result
+
+
 def only_given(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Nested flags without those that a person left out, which are None."""
     nested = {n: only_given(v) if isinstance(v, Mapping) else v for n, v in flags.items()}
@@ -136,8 +155,7 @@ def overrides(assignments: Iterable[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
-        names = path.split(".")
-        if not equals or not all(names):
+        if not equals or not all(path.split(".")):
             raise SettingError(
                 f"--set {assignment}: not of the form name=value, such as recipe.epochs=8"
             )
@@ -145,7 +163,5 @@ def overrides(assignments: Iterable[str]) -> dict[str, Any]:
             value = parse_yaml(text)
         except ValueError as error:
             raise SettingError(f"--set {assignment}: {text!r} is not a value: {error}") from error
-        for name in reversed(names):
-            value = {name: value}
-        result = merge(result, value)
+        result = merge(result, nested({path: value}))
     return result

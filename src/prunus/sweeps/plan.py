@@ -14,9 +14,9 @@ from prunus.files import expanded, resolved
 from prunus.lookup import unknown
 from prunus.runs.results import ticket_path
 from prunus.runs.settings import COMMANDS, RunSettings, SearchSettings, resolve
-from prunus.runs.settings_file import merge
+from prunus.runs.settings_file import merge, nested
 from prunus.sweeps.experiment import DENSE, Experiment, Retraining, Row
-from prunus.sweeps.grid import combinations, nested, shown
+from prunus.sweeps.grid import combinations, shown
 from prunus.sweeps.planned import AwaitsRates, AwaitsTicket, Planned, Ready, load_cached
 from prunus.tasks import Task
 from prunus.tasks.registry import outline_task
