@@ -29,7 +29,8 @@ class Guest:
         )
         self.method = method if isinstance(method, Method) else None
         self._class = method if isinstance(method, type) else type(method)
-        self._settings = settings
+        # A trainer goes on with the trained weights, so no copy of w^(k) is kept unless asked for.
+        self._settings = {"rewind_step": None, **settings} if isinstance(method, type) else {}
         self._ended = False
 
     @property
