@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,11 @@ def session(content: bytes, threads: int | None = None) -> Callable[[Any], Any]:
     made = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     name = made.get_inputs()[0].name
     return lambda x: made.run(None, {name: x})[0]
+
+
+def has_onnx() -> bool:
+    """Whether the extra `onnx` is there: models can be exported, and run in ONNX Runtime."""
+    return all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 
 
 def needed(*names: str) -> list[Any]:
