@@ -19,11 +19,12 @@ from prunus.deployment.operators import (
     Scores,
     Unsupported,
     Value,
+    array_of,
 )
 from prunus.deployment.operators.per_token import computed
 from prunus.deployment.operators.views import settled
 from prunus.errors import DeployError
-from prunus_runtime.graph import Array, Graph, Operation, Shape
+from prunus_runtime.graph import Graph, Operation, Shape
 
 
 class Walk:
@@ -159,7 +160,7 @@ class Walk:
             inputs,
             name,
             attributes,
-            {k: _array(t) for k, t in (tensors or {}).items() if t is not None},
+            {k: array_of(t) for k, t in (tensors or {}).items() if t is not None},
             self.layer,
         )
         self.shapes[name] = self.node_shape() if shape is None else tuple(shape)
@@ -260,8 +261,3 @@ def _has(arguments: Any, kind: type | UnionType) -> bool:
     if isinstance(arguments, list | tuple):
         return any(_has(argument, kind) for argument in arguments)
     return isinstance(arguments, kind)
-
-
-def _array(tensor: Tensor) -> Array:
-    array: Array = tensor.detach().to(torch.float32).contiguous().numpy().copy()
-    return array
