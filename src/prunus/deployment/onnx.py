@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from prunus.deployment.capture import as_input, inputs_like, plain_copy
 from prunus.deployment.quiet import quiet
-from prunus.errors import DeployError, how_to_install
+from prunus.errors import DeployError, first_line, how_to_install
 from prunus.files import write_atomically
 
 _TOLERANCE = 1e-3
@@ -45,7 +45,7 @@ def encode_onnx(plain: nn.Module, example_input: Tensor) -> bytes:
             with quiet(), torch.no_grad():
                 return export(plain, example)
         except Exception as error:
-            problems.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+            problems.append(f"{type(error).__name__}: {first_line(error)}")
     raise DeployError(f"the model cannot be exported to ONNX ({'; '.join(problems)})")
 
 
