@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import native
-from prunus.gates.base import Gate
+from prunus.gates.base import Gate, wide
 from prunus.gates.granularity import Layout
 from prunus.gates.passes import L1, Pass, SigmoidGates, closed
 from prunus.gates.sharded import is_sharded, local, summed_up
@@ -41,7 +41,7 @@ class SigmoidGate(Gate):
         self.layout = layout
         self.scale = scale
         self.penalised = penalised
-        dtype = torch.promote_types(weight.dtype, torch.float32)
+        dtype = wide(weight.dtype)
         if layout.score == layout.weight:  # full_like keeps the memory format
             score = torch.full_like(weight, mask_init, dtype=dtype)
         else:
