@@ -150,9 +150,7 @@ class _Planner:
         kind = "even-rates" if row.even_rates else "rates"
         for other in list(self.runs.values()):
             same = (other.row, other.task, other.seed) == (row.rates_of, run.task, run.seed)
-            if not (same and isinstance(other, Ready)):
-                continue
-            if isinstance(other.settings, SearchSettings):
+            if same and isinstance(other, Ready) and isinstance(other.settings, SearchSettings):
                 wanted = {**given, "rounds": own.get("rounds", other.settings.rounds)}
                 settings = self._resolve("search", wanted, run.row)
                 copied = AwaitsRates(

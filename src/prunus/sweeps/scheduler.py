@@ -83,9 +83,9 @@ class Scheduler:
     """Submits runs as soon as what they need is there, and records how each ends.
 
     Finished runs are known by their `results.json` and never repeated; those in `spare` are not
-    done either. After a failure the others
-    continue; runs that need a failed one stay pending. `file` lists the runs that failed before:
-    `retry` tries them again. Runs that are not `wanted` stand in the file as well, as they are.
+    done either. After a failure the others continue, and runs that need the failed one stay
+    pending. `file` lists the runs that failed before: `retry` tries them again. It also lists the
+    runs that are not `wanted`, which are left as they are.
     """
 
     def __init__(
