@@ -172,7 +172,7 @@ def _dense_point(comparison: Comparison, view: View, x: alt.X, y: alt.Y) -> list
 
 
 def limits(comparison: Comparison, points: Sequence[Point]) -> list[float]:
-    """From the lowest to the highest end of an error bar, but never a few margins only."""
+    """From the lowest to the highest end of an error bar, and at least `_SPAN` margins wide."""
     metric = comparison.metric
     found = [p.value.estimate for p in points]
     found += [comparison.dense.estimate] if comparison.dense else []
@@ -186,7 +186,8 @@ def limits(comparison: Comparison, points: Sequence[Point]) -> list[float]:
 
 
 def _domain(places: Sequence[float]) -> dict[str, Any]:
-    """What is set of an axis whose points are so near to each other that it would stretch them."""
+    """The domain of an axis, set only if its points are so close together that it would make small
+    differences look large."""
     if not places or max(places) >= _TIMES * min(places):
         return {}
     middle = sqrt(min(places) * max(places))
@@ -196,7 +197,7 @@ def _domain(places: Sequence[float]) -> dict[str, Any]:
 def _looks(
     rows: Sequence[dict[str, Any]], single: Sequence[dict[str, Any]], order: Sequence[Series]
 ) -> dict[str, tuple[str, str, list[int]]]:
-    """Colour, shape and dashes of what the legend names."""
+    """Colour, shape and dashes of each entry of the legend."""
     looks: dict[str, tuple[str, str, list[int]]] = {}
     for i, (name, colour) in enumerate(colours(order).items()):
         if any(row["method"] == name for row in rows):
@@ -209,7 +210,7 @@ def _looks(
 
 
 def colours(order: Sequence[Series]) -> dict[str, str]:
-    """The colour of each series, by its name: that of its method, which is the same everywhere."""
+    """The colour of each series by its name: its method's, which is the same in every plot."""
     strange = [s.method or "" for s in order if _colour_name(s) not in OF_METHODS]
     own = {name: i for i, name in enumerate(dict.fromkeys(strange))}
     return {
@@ -219,7 +220,7 @@ def colours(order: Sequence[Series]) -> dict[str, str]:
 
 
 def _colour_name(series: Series) -> str:
-    """A control has the colour of random masks, whatever made its densities."""
+    """A control has the colour of random masks, whichever method found its densities."""
     return "random" if series.records[0].control else series.method or ""
 
 

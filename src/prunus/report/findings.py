@@ -73,7 +73,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def _evidence(comparison: Comparison) -> str:
-    """The picks on test data, which they were not picked by."""
+    """The picks on test data, which played no part in picking them."""
     dense, metric = comparison.dense, comparison.metric
     chosen = [p for s in comparison.series if (p := matching(comparison, s)) is not None]
     if dense is None or not chosen:

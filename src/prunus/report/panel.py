@@ -61,7 +61,8 @@ def describe(record: Record) -> dict[str, Any]:
 def retrain_command(record: Record) -> str | None:
     """What re-trains the ticket as it was re-trained, or else as the search trained.
 
-    It names folders outside of the run's, because no settings file may; but no code of others.
+    Folders outside the run's own are named on the command line, because no settings file may name
+    them. The code of others is not named.
     """
     if record.ticket is None:
         return None

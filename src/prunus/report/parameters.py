@@ -44,7 +44,8 @@ def different(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def telling(all_values: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A few names whose values tell all of them apart: drops follow from epochs, for example."""
+    """A few names whose values tell all of them apart: one that adds nothing to those before it, as
+    the drops of a rate often add nothing to the epochs, is left out."""
     chosen: list[str] = []
 
     def told_apart(names: Sequence[str]) -> int:

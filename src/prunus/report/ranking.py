@@ -19,7 +19,7 @@ _LINE = 30  # pixels
 
 
 def rankings(comparison: Comparison) -> list[Competition]:
-    """The competitions that have a plot: those of many methods, the best of which is first."""
+    """The competitions that have a plot of their own: those of many methods."""
     return [own for own in competitions(comparison) if len(own.competing) >= MANY]
 
 
@@ -33,8 +33,8 @@ def ranking_chart(
 ) -> alt.LayerChart:
     """A line for each method, the best first, with its 95 % interval; the dense network as a rule.
 
-    A circle is hollow where another method is surely better. Who keeps too many or too few weights
-    to compete has them behind the name.
+    A circle is hollow where another method is surely better. One that keeps too many or too few
+    weights to compete has its density behind the name.
     """
     metric, dense = comparison.metric, comparison.dense
     colour_of = colours(order)

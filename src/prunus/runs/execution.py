@@ -167,7 +167,7 @@ class Execution:
 
     def check(self, method: Method) -> None:
         """Raise, before hours are spent or anything is written, if a method cannot do its work:
-        for want of held-out data, or because its layers have no such budget of multiply-adds."""
+        held-out data is missing, or its layers cannot meet the budget of multiply-adds."""
         if isinstance(method, Counting) and method.counts_macs:
             self.engine.see(method.model, self.loader, self.task.inputs)
             method.costs()
@@ -222,7 +222,7 @@ class Execution:
 
 
 def density(model: nn.Module) -> float:
-    """Of the hard mask; a model without gates keeps everything."""
+    """The density of the hard mask; a model without gates keeps everything."""
     return Mask.of(model).density if gated_parameters(model) else 1.0
 
 

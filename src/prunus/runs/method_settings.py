@@ -75,7 +75,7 @@ def _schema(method: type[Method]) -> type[Schema]:
 
 
 def _type(setting: Setting) -> Any:
-    """What a person may write: for what is to be kept, `10%` too."""
+    """The type of what a person may write: a fraction to keep may also be `10%`."""
     if not setting.name.startswith("target_"):
         return setting.type
     return Annotated[setting.type, BeforeValidator(as_fraction)]

@@ -21,7 +21,7 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML, but `2:4` is text, as in its version 1.2, and not a number in base 60."""
+    """YAML, in which `2:4` is text, as in YAML 1.2, rather than a number in base 60."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
         tag = super().resolve(kind, value, implicit)
@@ -110,7 +110,7 @@ def write_settings(path: Path, settings: Schema) -> Path:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings on top of each other: later ones win. Text below a mapping is its name."""
+    """Nested settings laid over each other: later ones win. Text under a mapping is its name."""
     result: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():

@@ -64,7 +64,7 @@ def run_sweep(
 
 
 def sweep_file(experiment: Experiment, out: Path) -> SweepFile:
-    """Where the state of the sweep is."""
+    """The file that holds the state of the sweep."""
     header = {"name": experiment.name, "experiment": experiment.model_dump(mode="json")}
     return SweepFile(out, header)
 
@@ -214,7 +214,7 @@ class Scheduler:
 
 
 def _started(folder: Path) -> int:
-    """When a run last started, by the clock of its files: it then writes its settings."""
+    """When a run last started, by the time of its settings file: starting, it writes that."""
     try:
         return (folder / "settings.yaml").stat().st_mtime_ns
     except OSError:

@@ -31,8 +31,8 @@ class RunState:
     status: Status = "pending"
     error: str | None = None
     settings: RunSettings | None = None
-    """None as long as they depend on what another run finds, and where that was not looked for
-    because the results are known."""
+    """None as long as they depend on what another run finds; and if that run is not done here,
+    because the results are known already."""
 
     @property
     def folder(self) -> Path | None:
@@ -153,7 +153,7 @@ class SweepFile:
         self._header = {"version": VERSION, **header}
         self._not_before = 0.0
         self.lock: FolderLock | None = None
-        """Of the sweep at work, which notices if its folder is moved: it is not made anew."""
+        """Of the sweep at work. It notices if the folder is moved, so that none is made anew."""
 
     def failures(self) -> dict[str, str]:
         """Id of each run that failed when the sweep ran last -> its cause."""
