@@ -57,7 +57,7 @@ def _smaller(graph: Graph) -> Graph:
 
 
 def _signature(graph: Graph) -> Any:
-    """Changes with everything that makes a graph smaller."""
+    """Differs between two graphs if one is smaller than the other."""
     return [
         (o.kind, o.inputs, [(t.shape, np.count_nonzero(t)) for t in o.tensors.values()])
         for o in graph.operations
@@ -129,7 +129,7 @@ def bias_and_plane(total: Tensor) -> tuple[Array, Array | None]:
 def _settled(
     graph: Graph, operation: Operation, known: Mapping[str, Known], needed: Keep
 ) -> list[Operation]:
-    """The operation; or, if it puts out constants that are needed, these without their history."""
+    """The operation itself; or, if it only puts out constants, what makes these more directly."""
     output = operation.output
     if not needed[output].any() or not is_constant(graph, operation, known, needed):
         return [operation]
@@ -148,8 +148,8 @@ def _settled(
 
 
 def _source(graph: Graph, name: str, positions: list[int]) -> list[Operation]:
-    """What makes a value of these positions from the graph's input, for constants to be made of;
-    features need nothing."""
+    """The operations that make a value of these positions from the graph's input, of whatever
+    numbers, for a constant to be made of."""
     if len(graph.input_shape) == 1:
         return []
     if len(graph.input_shape) == 2:

@@ -109,7 +109,7 @@ class CostModel(Schema):
 
     @property
     def _curve(self) -> tuple[list[float], list[float]]:
-        """Multiply-adds and seconds, of which more never take less."""
+        """Multiply-adds and seconds, made so that more multiply-adds never take less time."""
         kept, seconds = zip(*sorted(self.points), strict=True)
         return list(kept), list(accumulate(seconds, max))
 

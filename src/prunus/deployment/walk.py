@@ -134,7 +134,7 @@ class Walk:
             return self._node.target(*args, **kwargs)  # type: ignore[operator]
 
     def most_tokens(self) -> int:
-        """No table that numbers are looked up in has more rows."""
+        """How many rows the largest embedding table has."""
         nodes = self.program.graph.find_nodes(
             op="call_function", target=torch.ops.aten.embedding.default
         )
@@ -255,7 +255,7 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def _has(arguments: Any, kind: type | UnionType) -> bool:
-    """Whether anything of a kind is among them."""
+    """Whether anything of this kind is among the arguments, at any depth."""
     if isinstance(arguments, Mapping):
         return _has(list(arguments.values()), kind)
     if isinstance(arguments, list | tuple):

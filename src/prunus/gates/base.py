@@ -50,7 +50,7 @@ class Gate(nn.Module):
         return self.decide() if self.round_mask is None else self.round_mask
 
     def right_inverse(self, _: Tensor) -> Tensor:
-        """For `module.weight = value`, which cannot be undone behind a gate."""
+        """Refuses `module.weight = value`: there is no weight that a gate would turn into it."""
         raise UnderGateError(
             "a weight under a gate cannot be replaced by another tensor (`module.weight = ...`, as "
             "tie_weights does): change the model first, then attach"

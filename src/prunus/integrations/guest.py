@@ -94,7 +94,7 @@ class Guest:
         method.hard_in_eval = True
 
     def metrics(self) -> dict[str, float]:
-        """What belongs into logs."""
+        """What to log."""
         now = self.present.stats()
         names = ("in_transition", "in_transition_per_kept")
         return {"density": now.hard_density, **{name: getattr(now, name) for name in names}}
@@ -102,7 +102,7 @@ class Guest:
     def end(self) -> tuple[Ticket, bool]:
         """Fix the mask and leave: the ticket, and whether the model is plain again, with zeros.
 
-        It is not if processes share it out (`fully_shard`): it keeps its gates, and they the mask.
+        A model that processes share out (`fully_shard`) is not: it keeps its gates, mask and all.
         """
         method = self.present
         ticket = method.ticket("current" if method.rewind_step is None else "rewind")
@@ -132,7 +132,7 @@ def set_steps(method: Method, steps: int) -> None:
 
 
 def _check_groups(method: Method, optimizer: Optimizer) -> None:
-    """Raise unless what the optimiser is to learn of the gates has groups of its own."""
+    """Raise unless what the optimiser learns of the gates is in parameter groups of its own."""
     own = {id(p) for gate in method.gates.values() for p in gate.parameters()}
     handed = {id(p) for group in method.param_groups(lr=1.0) for p in group["params"]} & own
     held = [{id(p) for p in group["params"]} for group in optimizer.param_groups]

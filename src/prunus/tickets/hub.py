@@ -121,7 +121,7 @@ def _table(rows: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what Markdown or HTML would take for more than text: tickets come from anywhere."""
+    """The text without anything special to Markdown or HTML: tickets come from anywhere."""
     return re.sub(r"[^\w .,:;/+%()=-]", "", " ".join(text.split()))
 
 
