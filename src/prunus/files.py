@@ -51,3 +51,8 @@ def parse_json(text: str, deepest: int = DEEPEST) -> Any:
     if level:
         raise too_deep
     return content
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> Path:
+    """Write plain data as JSON that people can read, atomically."""
+    return write_atomically(path, json.dumps(content, indent=1) + "\n")
