@@ -63,6 +63,11 @@ def how_to_install(extra: str) -> str:
     return f"pip install 'prunus[{extra}]'"
 
 
+def first_line(error: BaseException) -> str:
+    """What others' errors say before they go into detail."""
+    return str(error).strip().partition("\n")[0]
+
+
 def in_words(error: OSError) -> str:
     """What the operating system refused: which file, why, what is safe, and what to do."""
     file = f" {error.filename}" if error.filename is not None else ""

@@ -1,4 +1,4 @@
-"""Files: written so that a reader sees the old one or the new one, and read if they are files."""
+"""Files: written so that a reader sees the old content or the new, and read only if regular."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from prunus_runtime.atomic import read_file as read_file
 from prunus_runtime.atomic import write_atomically as write_atomically
 
 DEEPEST = 50
-"""Values inside of values, in a file of data; ours go ten deep."""
+"""How deeply the values of a data file may be nested; ours go ten deep."""
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """With a home folder for `~`; the `~` of a user whom there is not is a name like any other."""
+    """The path with the home folder for `~`; a `~name` without such a user stays as it is."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -21,7 +21,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
-    """Absolute and without links, where they lead somewhere: those in a circle are no error yet."""
+    """The absolute path with links followed; links that lead in a circle are not an error here."""
     return Path(os.path.realpath(path))
 
 
@@ -51,3 +51,8 @@ def parse_json(text: str, deepest: int = DEEPEST) -> Any:
     if level:
         raise too_deep
     return content
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> Path:
+    """Write plain data as JSON that people can read, atomically."""
+    return write_atomically(path, json.dumps(content, indent=1) + "\n")

@@ -178,13 +178,13 @@ class Mask(Mapping[str, Tensor]):
         """A random mask with the same density in every layer."""
         generator = torch.Generator().manual_seed(seed)
         return Mask(
-            {n.name: _scatter(n.kept, n.total, generator).view(n.shape) for n in self.layers}
+            {n.name: drawn_flags(n.kept, n.total, generator).view(n.shape) for n in self.layers}
         )
 
     def random(self, seed: int) -> Mask:
         """A random mask with the same total density, uniform over all weights."""
         generator = torch.Generator().manual_seed(seed)
-        flat = _scatter(self.kept, self.total, generator)
+        flat = drawn_flags(self.kept, self.total, generator)
         parts = flat.split([layer.total for layer in self.layers])
         return Mask({n.name: p.view(n.shape) for n, p in zip(self.layers, parts, strict=True)})
 
@@ -225,7 +225,8 @@ class Mask(Mapping[str, Tensor]):
         return covered
 
 
-def _scatter(kept: int, total: int, generator: torch.Generator) -> Tensor:
+def drawn_flags(kept: int, total: int, generator: torch.Generator) -> Tensor:
+    """`total` flags, of which `kept` are true, drawn at random."""
     mask = torch.zeros(total, dtype=torch.bool)
     mask[torch.randperm(total, generator=generator)[:kept]] = True
     return mask

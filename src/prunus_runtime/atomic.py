@@ -1,4 +1,4 @@
-"""Files: written so that a reader sees the old one or the new one, and read if they are files."""
+"""Files: written so that a reader sees the old content or the new, and read only if regular."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from uuid import uuid4
 def write_atomically(path: str | os.PathLike[str], *content: bytes | memoryview | str) -> Path:
     """Write `content`, part after part, by way of a temporary file; create missing folders.
 
-    What is no file, such as a pipe or `/dev/null`, stays what it is and is written to. An `OSError`
-    names `path` itself, and not the temporary file.
+    What is not a regular file, such as a pipe or `/dev/null`, is not replaced but written to. An
+    `OSError` names `path` itself, not the temporary file.
     """
     try:
         return _write(Path(path), content)
@@ -47,7 +47,7 @@ def _write(target: Path, content: tuple[bytes | memoryview | str, ...]) -> Path:
 def read_file(path: str | os.PathLike[str], most: int = -1) -> bytes:
     """The content of a regular file, or its first `most` bytes.
 
-    Anything else is an `OSError`: a pipe, to which nobody may ever write, would be waited for.
+    Anything else is an `OSError`: reading a pipe that nobody writes to would wait for ever.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -61,7 +61,7 @@ def _bytes(part: bytes | memoryview | str) -> bytes | memoryview:
 
 def _is_a_door(target: Path) -> bool:
     """Whether it leads elsewhere: a device, a pipe, or a link such as `/dev/stdout`, whatever that
-    is just now. A folder is in the way instead."""
+    points to at the moment. A folder does not: it is in the way."""
     if target.is_symlink() and target.is_relative_to("/dev"):
         return True
     return target.exists() and not (target.is_file() or target.is_dir())

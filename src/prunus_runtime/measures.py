@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prunus_runtime.graph import Graph
-from prunus_runtime.printing import printable
+from prunus_runtime.printing import printable, text_table
 
 # A small file can describe many layers, and one long name makes the whole table wide.
 _MOST_SHOWN = 1000
@@ -42,23 +42,12 @@ class Measures(LayerMeasures):
         return 4 * self.parameters
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [
-            ("layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%")
-        ]
-        for layer in (*self.layers[:_MOST_SHOWN], self):
-            name, weights = printable(layer.name, _WIDEST), _kept(layer.weights, layer.kept_weights)
-            rows.append((name, layer.kind, *weights, *_kept(layer.macs, layer.kept_macs)))
+        header = ["layer", "kind", "weights", "kept", "%", "multiply-adds", "kept", "%"]
+        rows = [_row(layer) for layer in self.layers[:_MOST_SHOWN]]
         if len(self.layers) > _MOST_SHOWN:
             left_out = len(self.layers) - _MOST_SHOWN
-            rows.insert(-1, (f"... and {left_out:,} more", *[""] * 7))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if column < 2 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        )
+            rows.append([f"... and {left_out:,} more", *[""] * 7])
+        return text_table(header, [*rows, _row(self)], left=(0, 1))
 
 
 def measure(graph: Graph) -> Measures:
@@ -75,6 +64,11 @@ def measure(graph: Graph) -> Measures:
     sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
     sizes = [tensor.size for operation in graph.operations for tensor in operation.tensors.values()]
     return Measures("total", "", **sums, layers=tuple(layers), parameters=sum(sizes))
+
+
+def _row(layer: LayerMeasures) -> list[str]:
+    weights, macs = _kept(layer.weights, layer.kept_weights), _kept(layer.macs, layer.kept_macs)
+    return [printable(layer.name, _WIDEST), layer.kind, *weights, *macs]
 
 
 def _kept(whole: int, part: int) -> tuple[str, str, str]:

@@ -7,8 +7,9 @@ import pytest
 
 from prunus import PrunusWarning
 from prunus.report.model import series_of
-from prunus.report.parameters import as_text, flattened
+from prunus.report.parameters import as_text
 from prunus.report.records import read_runs
+from prunus.runs.settings_file import flattened
 
 
 def by_key(found):

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prunus import SettingError
+from prunus.runs.settings_file import nested
 from prunus.sweeps.experiment import Experiment, read_experiment
-from prunus.sweeps.grid import combinations, nested, shown
+from prunus.sweeps.grid import combinations, shown
 
 TINY = {"name": "tiny", "tasks": "digits/lenet", "rows": [{"method": "cs"}]}
 

@@ -32,14 +32,14 @@ Axes = tuple[Axis, ...]
 
 
 class Size(NamedTuple):
-    """Of an axis: a number, times the batch or not."""
+    """The size of an axis: a number, times the size of the batch or not."""
 
     of_batch: bool
     number: int
 
 
 def whole(dim: int, size: int) -> Axis:
-    """The axis that is dimension `dim`; those of size 1 have no atoms."""
+    """The axis that is all of dimension `dim`; one of size 1 has no atoms."""
     return (Atom(dim, size, 1),) if size > 1 else ()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from prunus.deployment.quiet import quiet
 from prunus.deployment.walk import Walk
-from prunus.errors import DeployError
+from prunus.errors import DeployError, first_line
 from prunus.gates import strip
 from prunus_runtime.graph import Graph
 from prunus_runtime.tokens import Tokens
@@ -85,9 +85,8 @@ def _export(model: nn.Module, example_input: Tensor) -> torch.export.ExportedPro
             functional: torch.export.ExportedProgram = program.run_decompositions({})
             return functional
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
         raise DeployError(
-            f"torch.export cannot capture this model ({type(error).__name__}: {reason}). What "
-            "needs no graph still works: prunus.strip, and prunus.deployment.export_onnx if ONNX "
-            "can express the model"
+            f"torch.export cannot capture this model ({type(error).__name__}: "
+            f"{first_line(error)}). What needs no graph still works: prunus.strip, and "
+            "prunus.deployment.export_onnx if ONNX can express the model"
         ) from error

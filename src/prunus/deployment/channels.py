@@ -18,7 +18,7 @@ from prunus_runtime.ops import Channels, kind_of
 Keep = dict[str, Flags]
 
 SOURCE = "_source"
-"""Ends the name of the value that a constant is made of."""
+"""The end of the name of a value that a constant is made of."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def is_constant(
 ) -> bool:
     """Whether an operation can go, because what is needed of its value is the same for all inputs.
 
-    Operations that make constants of the graph's input, as they must of something, have to stay;
-    and sequences, which can be made of nothing but what they are made of.
+    Every value is made of another one, so constants are made of the graph's input: the operations
+    that do this stay. So do those that make sequences, which cannot be made in another way.
     """
     output = operation.output
     if len(known[output].shape) == 2:
@@ -147,7 +147,7 @@ class _Groups:
         self.parent[self.root(self.start[other] + other_channel)] = first
 
     def spread(self, needed: Keep) -> bool:
-        """Let every group stay of which one channel does; whether that changed anything."""
+        """Keep all of a group if one of its channels is kept. Whether that changed anything."""
         flat = np.concatenate([needed[name] for name in self.start])
         roots = np.array([self.root(element) for element in range(len(flat))])
         stays = np.zeros_like(flat)

@@ -21,6 +21,7 @@ from prunus.deployment.channels import (
     without_channels,
 )
 from prunus.deployment.fold import fold
+from prunus.deployment.operators import array_of
 from prunus_runtime.graph import Array, Graph, Operation
 from prunus_runtime.operation import Flags
 from prunus_runtime.ops import kind_of
@@ -56,7 +57,7 @@ def _smaller(graph: Graph) -> Graph:
 
 
 def _signature(graph: Graph) -> Any:
-    """Changes with everything that makes a graph smaller."""
+    """Differs between two graphs if one is smaller than the other."""
     return [
         (o.kind, o.inputs, [(t.shape, np.count_nonzero(t)) for t in o.tensors.values()])
         for o in graph.operations
@@ -82,7 +83,8 @@ def _as_affine(operation: Operation, variable: str, tensor: str, constant: Known
     if not uniform(constant.content).all():
         return operation
     numbers = constant.content[0].reshape(len(constant.channels), -1)[:, 0]
-    return replace(operation, kind="affine", inputs=(variable,), tensors={tensor: _array(numbers)})
+    tensors = {tensor: array_of(numbers)}
+    return replace(operation, kind="affine", inputs=(variable,), tensors=tensors)
 
 
 def _absorbed_in_layer(layer: Operation, value: Known, total: Tensor) -> Operation:
@@ -115,35 +117,26 @@ def _reading(layer: Operation, channels: Flags) -> Flags:
 def bias_and_plane(total: Tensor) -> tuple[Array, Array | None]:
     """A constant output as one number a channel, and what differs from it at some positions."""
     if total.ndim == 2:
-        return _array(total[0]), None
+        return array_of(total[0]), None
     planes, shape = total[0].flatten(1), total.shape[1:]
     middle = planes[:, int(np.ravel_multi_index([size // 2 for size in shape[1:]], shape[1:]))]
     same = torch.from_numpy(uniform(total))
     rest = (planes - middle[:, None]).masked_fill(same[:, None], 0.0)
     rest[rest.abs() <= 1e-12 * planes.abs().amax(1, keepdim=True)] = 0.0
-    return _array(middle), _array(rest.reshape(shape)) if bool(rest.any()) else None
+    return array_of(middle), array_of(rest.reshape(shape)) if bool(rest.any()) else None
 
 
 def _settled(
     graph: Graph, operation: Operation, known: Mapping[str, Known], needed: Keep
 ) -> list[Operation]:
-    """The operation; or, if it puts out constants that are needed, these without their history."""
+    """The operation itself; or, if it only puts out constants, what makes these more directly."""
     output = operation.output
     if not needed[output].any() or not is_constant(graph, operation, known, needed):
         return [operation]
     content = known[output].content
     bias, plane = bias_and_plane(content)
     count, channels = content.shape[1], graph.input_shape[0]
-    steps: list[Operation] = []
-    if len(graph.input_shape) == 2:
-        steps = [Operation("mean", (graph.input,), f"{output}{SOURCE}")]
-    if len(graph.input_shape) == 3:
-        size = list(content.shape[2:]) or [1, 1]
-        pool = Operation("adaptive_avg_pool", (graph.input,), f"{output}{SOURCE}", {"size": size})
-        steps = [pool]
-    if content.ndim == 2 and len(graph.input_shape) == 3:
-        steps[0] = replace(pool, output=f"{output}{SOURCE}_image")
-        steps.append(Operation("flatten", (steps[0].output,), f"{output}{SOURCE}"))
+    steps = _source(graph, f"{output}{SOURCE}", list(content.shape[2:]))
     inputs = (steps[-1].output if steps else graph.input,)
     if content.ndim == 2:
         tensors = {"weight": np.zeros((count, channels), np.float32), "bias": bias}
@@ -154,6 +147,15 @@ def _settled(
     return [*steps, Operation("conv", inputs, output, PIXELWISE, tensors, operation.layer)]
 
 
-def _array(tensor: Tensor) -> Array:
-    array: Array = tensor.to(torch.float32).contiguous().numpy().copy()
-    return array
+def _source(graph: Graph, name: str, positions: list[int]) -> list[Operation]:
+    """The operations that make a value of these positions from the graph's input, of whatever
+    numbers, for a constant to be made of."""
+    if len(graph.input_shape) == 1:
+        return []
+    if len(graph.input_shape) == 2:
+        return [Operation("mean", (graph.input,), name)]
+    if positions:
+        return [Operation("adaptive_avg_pool", (graph.input,), name, {"size": positions})]
+    image = f"{name}_image"
+    pool = Operation("adaptive_avg_pool", (graph.input,), image, {"size": [1, 1]})
+    return [pool, Operation("flatten", (image,), name)]

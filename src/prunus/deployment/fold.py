@@ -104,7 +104,7 @@ def _renamed(graph: Graph, removed: Operation, value: str) -> Graph:
 
 
 def _bias_of(layer: Operation) -> Any:
-    """In float64; zeros if it has none."""
+    """The bias in float64; zeros if there is none."""
     if "bias" in layer.tensors:
         return layer.tensors["bias"].astype(np.float64)
     return np.zeros(layer.tensors["weight"].shape[0])

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from prunus.deployment.capture import as_input, inputs_like, plain_copy
 from prunus.deployment.quiet import quiet
-from prunus.errors import DeployError, how_to_install
+from prunus.errors import DeployError, first_line, how_to_install
 from prunus.files import write_atomically
 
 _TOLERANCE = 1e-3
@@ -44,7 +45,7 @@ def encode_onnx(plain: nn.Module, example_input: Tensor) -> bytes:
             with quiet(), torch.no_grad():
                 return export(plain, example)
         except Exception as error:
-            problems.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+            problems.append(f"{type(error).__name__}: {first_line(error)}")
     raise DeployError(f"the model cannot be exported to ONNX ({'; '.join(problems)})")
 
 
@@ -58,6 +59,11 @@ def session(content: bytes, threads: int | None = None) -> Callable[[Any], Any]:
     made = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     name = made.get_inputs()[0].name
     return lambda x: made.run(None, {name: x})[0]
+
+
+def has_onnx() -> bool:
+    """Whether the extra `onnx` is there: models can be exported, and run in ONNX Runtime."""
+    return all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 
 
 def needed(*names: str) -> list[Any]:

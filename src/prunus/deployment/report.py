@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from torch import nn
 
 from prunus.deployment.capture import inputs_like
 from prunus.deployment.int8 import int8_layers
-from prunus.deployment.onnx import encode_onnx, session
-from prunus.deployment.timing import medians
+from prunus.deployment.onnx import encode_onnx, has_onnx, session
+from prunus.deployment.timing import medians, torch_threads
 from prunus.tables import percent, text_table
 from prunus_runtime import file
 from prunus_runtime.measures import LayerMeasures, Measures, measure
@@ -134,15 +133,11 @@ def _speed(deployed: Deployed) -> dict[str, float]:
         ways["deployed, in float32"] = lambda: exact(array)
     if deployed.module is not deployed.plain:
         ways["torch eager, compacted"] = lambda: _eager(deployed.module, x)
-    if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
+    if has_onnx():
         run = session(encode_onnx(deployed.plain, x), threads)
         ways["ONNX Runtime, plain"] = lambda: run(array)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with torch_threads(threads):
         return {name: 1000 * time for name, time in medians(ways, _SECONDS).items()}
-    finally:
-        torch.set_num_threads(before)
 
 
 def _eager(module: nn.Module, x: torch.Tensor) -> Any:

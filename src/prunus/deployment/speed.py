@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from prunus.deployment.capture import as_input, capture, plain_copy
 from prunus.deployment.deployed import Deployed
-from prunus.deployment.onnx import encode_onnx, session
-from prunus.deployment.timing import medians
+from prunus.deployment.onnx import encode_onnx, has_onnx, session
+from prunus.deployment.timing import medians, torch_threads
 from prunus.errors import DeployError, SettingError
 from prunus.schema import Schema
 from prunus.selection import Selection
@@ -37,7 +37,7 @@ class DenseNetwork:
         plain = plain_copy(model)
         self.threads = threads
         self.engine, self._run = "PyTorch", _in_torch(plain)
-        if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
+        if has_onnx():
             self.engine = "ONNX Runtime"
             self._run = session(encode_onnx(plain, example_input), threads)
 
@@ -58,15 +58,9 @@ def times(
 ) -> tuple[float, dict[str, float]]:
     """Median seconds for a batch, of the dense network and of deployed ones, measured in turns."""
     x = as_input(batch).contiguous().numpy()
-    ways: dict[str, Callable[[], Any]] = {_DENSE: lambda: dense(x)}
-    for name, network in networks.items():
-        ways[name] = lambda network=network: network(x)  # type: ignore[misc]
-    before = torch.get_num_threads()
-    torch.set_num_threads(dense.threads)
-    try:
-        found = medians(ways, seconds)
-    finally:
-        torch.set_num_threads(before)
+    runs: dict[str, Callable[[Any], Any]] = {_DENSE: dense, **networks}
+    with torch_threads(dense.threads):
+        found = medians({name: partial(run, x) for name, run in runs.items()}, seconds)
     return found.pop(_DENSE), found
 
 
@@ -115,7 +109,7 @@ class CostModel(Schema):
 
     @property
     def _curve(self) -> tuple[list[float], list[float]]:
-        """Multiply-adds and seconds, of which more never take less."""
+        """Multiply-adds and seconds, made so that more multiply-adds never take less time."""
         kept, seconds = zip(*sorted(self.points), strict=True)
         return list(kept), list(accumulate(seconds, max))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
+
+import torch
 
 _PAUSE, _WARM, _COUNTED = 0.05, 0.05, 0.1
 """Seconds of each turn."""
@@ -30,6 +33,17 @@ def medians(ways: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, 
             _call(way, _WARM)
             times[name] += _call(way, _COUNTED)
     return {name: median(values) for name, values in times.items()}
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Within this context, PyTorch computes with so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _call(way: Callable[[], Any], seconds: float) -> list[float]:

@@ -19,11 +19,12 @@ from prunus.deployment.operators import (
     Scores,
     Unsupported,
     Value,
+    array_of,
 )
 from prunus.deployment.operators.per_token import computed
 from prunus.deployment.operators.views import settled
 from prunus.errors import DeployError
-from prunus_runtime.graph import Array, Graph, Operation, Shape
+from prunus_runtime.graph import Graph, Operation, Shape
 
 
 class Walk:
@@ -133,7 +134,7 @@ class Walk:
             return self._node.target(*args, **kwargs)  # type: ignore[operator]
 
     def most_tokens(self) -> int:
-        """No table that numbers are looked up in has more rows."""
+        """How many rows the largest embedding table has."""
         nodes = self.program.graph.find_nodes(
             op="call_function", target=torch.ops.aten.embedding.default
         )
@@ -159,7 +160,7 @@ class Walk:
             inputs,
             name,
             attributes,
-            {k: _array(t) for k, t in (tensors or {}).items() if t is not None},
+            {k: array_of(t) for k, t in (tensors or {}).items() if t is not None},
             self.layer,
         )
         self.shapes[name] = self.node_shape() if shape is None else tuple(shape)
@@ -254,14 +255,9 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def _has(arguments: Any, kind: type | UnionType) -> bool:
-    """Whether anything of a kind is among them."""
+    """Whether anything of this kind is among the arguments, at any depth."""
     if isinstance(arguments, Mapping):
         return _has(list(arguments.values()), kind)
     if isinstance(arguments, list | tuple):
         return any(_has(argument, kind) for argument in arguments)
     return isinstance(arguments, kind)
-
-
-def _array(tensor: Tensor) -> Array:
-    array: Array = tensor.detach().to(torch.float32).contiguous().numpy().copy()
-    return array

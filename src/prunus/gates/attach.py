@@ -95,10 +95,10 @@ def unfreeze(model: nn.Module) -> None:
 
 
 def give_masks(model: nn.Module, copy: nn.Module, *, sizes: bool) -> None:
-    """Give the gates of a copy the masks of the model's, and `sizes`: what kept weights count as.
+    """Give the gates of a copy the masks of the model's gates.
 
-    Not if these have been folded into the weights of the model since it was copied, or these are
-    others by now.
+    With `sizes`, also what kept weights count as. Leave that out if it has been folded into the
+    model's weights since the copy was made, or if these weights are others by now.
     """
     own, twins = gated_parameters(model), gated_parameters(copy)
     shapes = [[weight.shape for _, weight in gated.values()] for gated in (own, twins)]

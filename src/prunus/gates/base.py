@@ -50,7 +50,7 @@ class Gate(nn.Module):
         return self.decide() if self.round_mask is None else self.round_mask
 
     def right_inverse(self, _: Tensor) -> Tensor:
-        """For `module.weight = value`, which cannot be undone behind a gate."""
+        """Refuses `module.weight = value`: there is no weight that a gate would turn into it."""
         raise UnderGateError(
             "a weight under a gate cannot be replaced by another tensor (`module.weight = ...`, as "
             "tie_weights does): change the model first, then attach"
@@ -95,20 +95,21 @@ class Gate(nn.Module):
         def __call__(self, w: Tensor) -> Tensor: ...
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What gates compute with beside weights of this type: float32, or wider if these are."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def learned(weight: Tensor, start: float) -> nn.Parameter:
-    """A parameter of the weight's shape, all at `start`: float32, or wider if the weight is."""
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    return nn.Parameter(torch.full_like(weight, start, dtype=dtype).detach())
+    """A wide parameter of the weight's shape, all at `start`."""
+    return nn.Parameter(torch.full_like(weight, start, dtype=wide(weight.dtype)).detach())
 
 
 def _in_float32(converted: Tensor, before: Tensor) -> Tensor:
     """`converted`, or `before` in its place and layout if that has fewer than 32 bits."""
-    wide = converted.dtype
-    if converted.is_floating_point():
-        wide = torch.promote_types(wide, torch.float32)
-    if wide == converted.dtype:
+    if not converted.is_floating_point() or converted.dtype == wide(converted.dtype):
         return converted
-    return torch.empty_like(converted, dtype=wide).copy_(before)
+    return torch.empty_like(converted, dtype=wide(converted.dtype)).copy_(before)
 
 
 def masked(w: Tensor, mask: Tensor) -> Tensor:

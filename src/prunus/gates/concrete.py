@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from prunus.gates.base import Gate, masked
+from prunus.gates.base import Gate, masked, wide
 
 TEMPERATURE = 2 / 3
 """Of the concrete distribution."""
@@ -34,8 +34,7 @@ class ConcreteGate(Gate):
 
     def __init__(self, weight: Tensor, score: float) -> None:
         super().__init__()
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        start = torch.full_like(weight, score, dtype=dtype).detach()
+        start = torch.full_like(weight, score, dtype=wide(weight.dtype)).detach()
         self.register_buffer("score", start)
         self.register_buffer("first_moment", torch.zeros_like(start))
         self.register_buffer("second_moment", torch.zeros_like(start))

@@ -29,7 +29,7 @@ class FeatherGate(Gate):
         self.register_buffer("kept", torch.ones_like(weight, dtype=torch.bool))
 
     def choose(self, kept: Tensor, threshold: Tensor) -> None:
-        """From now on compute with these."""
+        """From now on, compute with this mask and this threshold."""
         self.kept.copy_(kept)
         self.threshold.copy_(threshold)
 
@@ -51,7 +51,7 @@ class FeatherGate(Gate):
         self.threshold.zero_()
 
     def _shrunk(self, w: Tensor) -> Tensor:
-        """Of a threshold of zero, the weight itself to the last bit."""
+        """The shrunk weight; with a threshold of zero, the weight itself to the last bit."""
         w = w.detach()
         rest = (w.abs().pow(POWER) - self.threshold.pow(POWER)).clamp(min=0)
         return torch.where(self.threshold > 0, w.sign() * rest.pow(1 / POWER), w)

@@ -59,8 +59,8 @@ def layout(candidate: Candidate, granularity: Granularity) -> Layout:
             f"granularity={granularity!r}: which axis of {candidate.name} (shape {shape}) has the "
             "inputs of an expert is not known; leave it out, as by exclude='expert'"
         )
-    if parse_pattern(granularity) is not None:
-        return Layout(shape, shape, shape, pattern_for(candidate, granularity))
+    if pattern := pattern_for(candidate, granularity):
+        return Layout(shape, shape, shape, pattern)
     sizes, roles = _axes(candidate.module, shape)
     share = _share(granularity)
     view: list[int] = []

@@ -12,11 +12,11 @@ from prunus.selection import CONVOLUTIONS, Candidate, is_transposed_linear
 
 @dataclass(frozen=True)
 class InputLayout:
-    """Of a linear layer or a convolution."""
+    """The inputs of a linear layer or a convolution."""
 
     inputs: int
     axis: int
-    """That of the inputs in what the layer gets, counted from the end."""
+    """The axis of the inputs in the tensor that the layer gets, counted from the end."""
     groups: int
     inputs_first: bool
     """Whether the weight is stored (inputs, outputs, ...), and not (outputs, inputs, ...)."""
@@ -39,7 +39,7 @@ class InputLayout:
 
 
 def input_layout(candidate: Candidate) -> InputLayout | None:
-    """None for layers that are neither linear nor convolutions, such as embeddings."""
+    """The layout of a weight's inputs; None unless its layer is linear or a convolution."""
     module, shape = candidate.module, candidate.parameter.shape
     if len(shape) < 2 or isinstance(module, NonDynamicallyQuantizableLinear):
         return None  # the latter is attention's output layer, which is never called

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 _FORWARD, _BACKWARD, _L1, _L1_BACKWARD, _MOVE = range(5)  # in the order of gates.cpp
 
 _PLAIN = (Tensor, nn.Parameter)
-"""Subclasses may hold no numbers, or only some of them."""
+"""Subclasses may hold none of their numbers here, or only some."""
 
 
 def takes(*tensors: Tensor) -> bool:
@@ -56,9 +56,9 @@ def forward(
 def backward(
     w: Tensor, s: Tensor, beta: Tensor, g: Tensor, g_l1: float, scale: float, closed: float
 ) -> tuple[Tensor, Tensor, float]:
-    """The gradients of `w` and of `s`, from that of the gated weight and that of the sum.
+    """The gradients of `w`, `s` and `log(scale)`, from those of the gated weight and of the sum.
 
-    And that of the logarithm of `scale`, which is the sum of `w` times its gradient.
+    The last is the sum of `w` times its gradient.
     """
     if g.stride() != w.stride():
         g = torch.empty_like(w).copy_(g)
@@ -139,7 +139,7 @@ def _can_run() -> bool:
 
 @cache
 def _is_dense(shape: torch.Size, stride: tuple[int, ...]) -> bool:
-    """Whether such a tensor has all numbers of its memory, each once."""
+    """Whether such a tensor holds each number of its memory exactly once."""
     tensor = torch.empty_strided(shape, stride, device="meta")
     return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 

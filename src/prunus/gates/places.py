@@ -32,7 +32,7 @@ def gated_parameters(model: nn.Module) -> dict[str, tuple[Gate, nn.Parameter]]:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Numbers that the plain model trains; what gates learn is not among them."""
+    """How many numbers the plain model trains; what gates learn does not count."""
     own = {id(p) for gate, _ in gated_parameters(model).values() for p in gate.parameters()}
     return sum(p.numel() for p in model.parameters() if id(p) not in own)
 
@@ -72,7 +72,7 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def places(model: nn.Module) -> list[Place]:
-    """Of all `plain_tensors`."""
+    """The places of all `plain_tensors`."""
     found: list[Place] = []
     seen: set[int] = set()
     for path, module in model.named_modules():

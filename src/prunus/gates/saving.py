@@ -20,7 +20,7 @@ _SAYS = " (has a gate of Prunus: resume from this checkpoint, or strip() the mod
 
 
 def leave_to_the_first(module: nn.Module, attribute: str) -> None:
-    """Let a module that shares a gated weight with an earlier one leave saving it to that one.
+    """Have only the first of the modules that share a gated weight save it; this is another one.
 
     Files of safetensors, and so those of transformers, refuse tensors that share memory.
     """

@@ -18,19 +18,19 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part that this process has, in the same memory; of a plain tensor, all."""
+    """The part that this process has, in the same memory; of a plain tensor, the tensor itself."""
     part: Any = tensor
     return part.to_local() if is_sharded(tensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of it, in every process. All of them have to ask."""
+    """The whole tensor, in every process. Every process has to call this."""
     shared: Any = tensor
     return shared.full_tensor() if is_sharded(tensor) else tensor
 
 
 def summed_up(part: Tensor, of: Tensor) -> Tensor:
-    """The sum over all processes that share `of`; its gradient is that of this one's part."""
+    """The sum of `part` over all processes that share `of`; gradients go to this process's part."""
     shared: Any = of
     total = part.detach().clone()
     dist.all_reduce(total, group=shared.device_mesh.get_group())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from prunus.gates import native
-from prunus.gates.base import Gate
+from prunus.gates.base import Gate, wide
 from prunus.gates.granularity import Layout
 from prunus.gates.passes import L1, Pass, SigmoidGates, closed
 from prunus.gates.sharded import is_sharded, local, summed_up
@@ -41,7 +41,7 @@ class SigmoidGate(Gate):
         self.layout = layout
         self.scale = scale
         self.penalised = penalised
-        dtype = torch.promote_types(weight.dtype, torch.float32)
+        dtype = wide(weight.dtype)
         if layout.score == layout.weight:  # full_like keeps the memory format
             score = torch.full_like(weight, mask_init, dtype=dtype)
         else:
@@ -109,7 +109,7 @@ class SigmoidGate(Gate):
         return self._pull is not None
 
     def feel(self, pull: Tensor) -> None:
-        """Add what one backward pass has found."""
+        """Add the pull that one backward pass has found."""
         assert self._pull is not None
         if self._pull.device != pull.device:  # `fully_shard` moves parameters and buffers alone
             self._pull = torch.ones_like(pull).requires_grad_()
@@ -126,7 +126,7 @@ class SigmoidGate(Gate):
         return nothing if pull is None else pull.to(nothing.device)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As of any module; the pull too."""
+        """As of any module; clears the pull too."""
         super().zero_grad(set_to_none)
         if self._pull is not None:
             self._pull.grad = None
@@ -157,7 +157,7 @@ class SigmoidGate(Gate):
         return (self.score > 0).expand(self.layout.view).reshape(self.layout.weight)
 
     def _factor(self) -> float | Tensor:
-        """Of the soft gate."""
+        """What the soft gate multiplies by, beside the soft mask."""
         if self.settling is None or self.size is None:
             return self.scale
         return self.settling * self.size
@@ -203,7 +203,7 @@ def gate_weights(gates: Sequence[SigmoidGate], weights: Sequence[Tensor]) -> lis
 
 
 def _is_freed(l1: Tensor) -> bool:
-    """Whether the compiled graph that this is of has been used by a backward pass, or may have."""
+    """Whether a backward pass has used the compiled graph behind this sum, or may have."""
     try:
         cast(Any, l1.grad_fn).saved_tensors  # noqa: B018
     except (RuntimeError, AttributeError):  # the latter where the backend does not compile

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from prunus.gates.base import Gate
+from prunus.gates.base import Gate, wide
 
 
 class SoftThresholdGate(Gate):
@@ -21,8 +21,8 @@ class SoftThresholdGate(Gate):
 
     def __init__(self, weight: Tensor, s_init: float) -> None:
         super().__init__()
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        self.score = nn.Parameter(torch.full((), s_init, dtype=dtype, device=weight.device))
+        start = torch.full((), s_init, dtype=wide(weight.dtype), device=weight.device)
+        self.score = nn.Parameter(start)
         self.register_buffer("survivors", torch.ones_like(weight, dtype=torch.bool))
 
     @property

@@ -48,7 +48,7 @@ class Together(Watcher):
 
 
 class Apart(Watcher):
-    """A forward hook of the model: what was made is of this pass alone."""
+    """A forward hook of the model: forgets what was made, which is for this pass alone."""
 
     def __init__(self, together: Together) -> None:
         self.together = together

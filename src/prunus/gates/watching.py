@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prunus.gates.base import wide
 from prunus.gates.fixed import FixedGate
 from prunus.gates.inputs import InputLayout
 
@@ -37,9 +38,9 @@ class WatchingGate(FixedGate):
     def __init__(self, weight: Tensor, layout: InputLayout | None) -> None:
         super().__init__(torch.ones_like(weight, dtype=torch.bool))
         self.layout = layout
-        dtype = torch.promote_types(weight.dtype, torch.float32)
         inputs = layout.inputs if layout else 1
-        self.register_buffer("energy", torch.zeros(inputs, dtype=dtype, device=weight.device))
+        energy = torch.zeros(inputs, dtype=wide(weight.dtype), device=weight.device)
+        self.register_buffer("energy", energy)
         self.listening = False
         self._seen: Tensor | None = None
 

@@ -29,7 +29,8 @@ class Guest:
         )
         self.method = method if isinstance(method, Method) else None
         self._class = method if isinstance(method, type) else type(method)
-        self._settings = settings
+        # A trainer goes on with the trained weights, so no copy of w^(k) is kept unless asked for.
+        self._settings = {"rewind_step": None, **settings} if isinstance(method, type) else {}
         self._ended = False
 
     @property
@@ -93,7 +94,7 @@ class Guest:
         method.hard_in_eval = True
 
     def metrics(self) -> dict[str, float]:
-        """What belongs into logs."""
+        """What to log."""
         now = self.present.stats()
         names = ("in_transition", "in_transition_per_kept")
         return {"density": now.hard_density, **{name: getattr(now, name) for name in names}}
@@ -101,7 +102,7 @@ class Guest:
     def end(self) -> tuple[Ticket, bool]:
         """Fix the mask and leave: the ticket, and whether the model is plain again, with zeros.
 
-        It is not if processes share it out (`fully_shard`): it keeps its gates, and they the mask.
+        A model that processes share out (`fully_shard`) is not: it keeps its gates, mask and all.
         """
         method = self.present
         ticket = method.ticket("current" if method.rewind_step is None else "rewind")
@@ -131,7 +132,7 @@ def set_steps(method: Method, steps: int) -> None:
 
 
 def _check_groups(method: Method, optimizer: Optimizer) -> None:
-    """Raise unless what the optimiser is to learn of the gates has groups of its own."""
+    """Raise unless what the optimiser learns of the gates is in parameter groups of its own."""
     own = {id(p) for gate in method.gates.values() for p in gate.parameters()}
     handed = {id(p) for group in method.param_groups(lr=1.0) for p in group["params"]} & own
     held = [{id(p) for p in group["params"]} for group in optimizer.param_groups]

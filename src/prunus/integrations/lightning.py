@@ -39,8 +39,6 @@ class SparsifyCallback(Callback):
     def __init__(
         self, method: Method | type[Method] = ContinuousSparsification, **settings: Any
     ) -> None:
-        if isinstance(method, type):
-            settings = {"rewind_step": None, **settings}
         self.guest = Guest(method, settings)
         self._saved: dict[str, Any] | None = None
         self._began = False

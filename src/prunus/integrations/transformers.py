@@ -44,8 +44,6 @@ class SparsifyCallback(TrainerCallback, ExportableState):
     def __init__(
         self, method: Method | type[Method] = ContinuousSparsification, **settings: Any
     ) -> None:
-        if isinstance(method, type):
-            settings = {"rewind_step": None, **settings}
         self.guest = Guest(method, settings)
         self._checkpoint: Path | None = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from prunus.gates import FixedGate
 from prunus.masks import Mask
 from prunus.methods.common.budgeted import RanksWeights
-from prunus.methods.common.competition import EVERYTHING, Budget
-from prunus.methods.common.families import FixedMaskMethod, Scope, Scoped
+from prunus.methods.common.competition import EVERYTHING, Budget, Scope
+from prunus.methods.common.families import FixedMaskMethod, Scoped
 from prunus.methods.common.ranking import magnitudes
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, check, setting

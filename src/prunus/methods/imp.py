@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from prunus.masks import Mask
-from prunus.methods.common.families import FixedMaskMethod, Rewinding, Scope
+from prunus.methods.common.competition import Scope
+from prunus.methods.common.families import FixedMaskMethod, Rewinding
 from prunus.methods.common.ranking import magnitudes, remove_lowest
 from prunus.methods.hooks import Evaluate
 from prunus.methods.settings import Must, check, setting

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from prunus.gates import GrowingGate
+from prunus.masks import drawn_flags
 from prunus.methods.common.families import EndsAtDensity, Seeded, sampler
 from prunus.methods.common.processes import sum_over_processes
 from prunus.methods.common.ranking import keep_highest
@@ -69,9 +70,7 @@ class RigL(Seeded, EndsAtDensity[GrowingGate]):
         self.counts = _counts(shapes, densities, self.target_density)
         generator = sampler(self.seed, 0)
         for name, gate in self.gates.items():
-            order = torch.randperm(gate.present.numel(), generator=generator)
-            drawn = torch.zeros(order.shape, dtype=torch.bool)
-            drawn[order[: self.counts[name]]] = True
+            drawn = drawn_flags(self.counts[name], gate.present.numel(), generator)
             gate.present.copy_(drawn.view(gate.present.shape))
         self._listen(1)
 

@@ -12,7 +12,7 @@ from prunus.report.colours import OF_METHODS, OTHERS
 from prunus.report.model import Comparison, Point, Series
 from prunus.report.panel_charts import readable
 from prunus.report.parameters import as_text
-from prunus.report.tables import KEPT, scaled, spread
+from prunus.report.tables import KEPT, scaled, spread, spread_with_unit
 from prunus.report.views import View, by_density
 from prunus.tasks.metrics import MetricInfo
 
@@ -51,7 +51,7 @@ def metric_chart(
     single = [{**row, "method": _single(row["method"])} for row in rows if row["single"]]
     looks = _looks(rows, single, order)
     if dense is not None:
-        whole = f"dense network: {_with_unit(metric, spread(metric, dense))}"
+        whole = f"dense network: {spread_with_unit(metric, dense)}"
         looks[whole] = (GREY, _BAR, [6, 4])
     shown = alt.selection_point(
         fields=["method"], bind="legend", toggle="true", value=[{"method": n} for n in looks]
@@ -172,7 +172,7 @@ def _dense_point(comparison: Comparison, view: View, x: alt.X, y: alt.Y) -> list
 
 
 def limits(comparison: Comparison, points: Sequence[Point]) -> list[float]:
-    """From the lowest to the highest end of an error bar, but never a few margins only."""
+    """From the lowest to the highest end of an error bar, and at least `_SPAN` margins wide."""
     metric = comparison.metric
     found = [p.value.estimate for p in points]
     found += [comparison.dense.estimate] if comparison.dense else []
@@ -186,7 +186,8 @@ def limits(comparison: Comparison, points: Sequence[Point]) -> list[float]:
 
 
 def _domain(places: Sequence[float]) -> dict[str, Any]:
-    """What is set of an axis whose points are so near to each other that it would stretch them."""
+    """The domain of an axis, set only if its points are so close together that it would make small
+    differences look large."""
     if not places or max(places) >= _TIMES * min(places):
         return {}
     middle = sqrt(min(places) * max(places))
@@ -196,7 +197,7 @@ def _domain(places: Sequence[float]) -> dict[str, Any]:
 def _looks(
     rows: Sequence[dict[str, Any]], single: Sequence[dict[str, Any]], order: Sequence[Series]
 ) -> dict[str, tuple[str, str, list[int]]]:
-    """Colour, shape and dashes of what the legend names."""
+    """Colour, shape and dashes of each entry of the legend."""
     looks: dict[str, tuple[str, str, list[int]]] = {}
     for i, (name, colour) in enumerate(colours(order).items()):
         if any(row["method"] == name for row in rows):
@@ -209,7 +210,7 @@ def _looks(
 
 
 def colours(order: Sequence[Series]) -> dict[str, str]:
-    """The colour of each series, by its name: that of its method, which is the same everywhere."""
+    """The colour of each series by its name: its method's, which is the same in every plot."""
     strange = [s.method or "" for s in order if _colour_name(s) not in OF_METHODS]
     own = {name: i for i, name in enumerate(dict.fromkeys(strange))}
     return {
@@ -219,7 +220,7 @@ def colours(order: Sequence[Series]) -> dict[str, str]:
 
 
 def _colour_name(series: Series) -> str:
-    """A control has the colour of random masks, whatever made its densities."""
+    """A control has the colour of random masks, whichever method found its densities."""
     return "random" if series.records[0].control else series.method or ""
 
 
@@ -234,41 +235,43 @@ def axis_title(metric: MetricInfo, name: str | None = None) -> str:
     return f"{name or metric.name} ({metric.unit})" if metric.unit else name or metric.name
 
 
-def _row(number: int, point: Point, at: float, view: View) -> dict[str, Any]:
-    series, metric = point.series, point.series.metric
+def point_data(point: Point, metric: MetricInfo) -> dict[str, Any]:
+    """What every plot knows of a point: its value with the interval, its density, its settings."""
     found = point.value.estimate
     ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
     low, high = (scaled(metric, end) for end in ends)
-    settings = as_text(point.parameters)
-    kept, reached = spread(KEPT, point.density), spread(metric, point.value)
+    return {
+        "value": scaled(metric, found.mean),
+        "low": low,
+        "high": high,
+        "kept": spread(KEPT, point.density),
+        "reached": spread(metric, point.value),
+        "settings": as_text(point.parameters),
+        "seeds": point.value.count,
+    }
+
+
+def _row(number: int, point: Point, at: float, view: View) -> dict[str, Any]:
+    series, metric = point.series, point.series.metric
+    data = point_data(point, metric)
     of_all = point.kept("network_density")
     step = point.round or 0
-    reaches = _with_unit(metric, reached)
     return {
+        **data,
         "point": number,
         "method": series.name,
         "winner": view.winners.get(id(point)),
         "at": at,
-        "value": scaled(metric, found.mean),
-        "low": low,
-        "high": high,
-        "kept": kept,
         "of all weights": spread(KEPT, of_all) if of_all else "not known",
-        "reached": reached,
-        "settings": settings,
         "stage": point.stage,
-        "seeds": point.value.count,
         "run": point.run,
         "step": step,
         "order": step if point.single_curve else at,
         "curve": point.on_curve,
         "single": not point.single_curve and point.has_rounds,
-        "text": f"{series.name} {settings}, {point.stage}: keeps {kept} %, reaches {reaches}",
+        "text": f"{series.name} {data['settings']}, {point.stage}: keeps {data['kept']} %, reaches "
+        f"{spread_with_unit(metric, point.value)}",
     }
-
-
-def _with_unit(metric: MetricInfo, text: str) -> str:
-    return f"{text} {metric.unit}".rstrip()
 
 
 def _single(name: str) -> str:

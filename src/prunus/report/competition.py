@@ -22,20 +22,20 @@ class Entry:
     competes: bool
     """Whether its density is near enough to the target, above or below."""
     ahead_of: tuple[str, ...] = ()
-    """Those that compete, and than which it is surely better."""
+    """The competitors that it is surely better than."""
     behind: tuple[str, ...] = ()
-    """Those that are surely better."""
+    """The competitors that are surely better than it."""
 
 
 @dataclass(frozen=True)
 class Competition:
-    """Networks with equally many weights that were made in the same way, as all fine-tuned."""
+    """Networks with equally many weights that were made in the same way: all fine-tuned, say."""
 
     target: float
     """The density."""
     measure: Measure
     entries: Mapping[str, Entry]
-    """By row; those too that are not near enough to compete."""
+    """By row, including those that are not near enough to compete."""
 
     @property
     def competing(self) -> dict[str, Entry]:
@@ -56,7 +56,7 @@ def competitions(comparison: Comparison) -> list[Competition]:
     """
     measures = dict.fromkeys(series.measure for series in comparison.series)
     found = [_compete(comparison, t, m) for t in _targets(comparison) for m in measures]
-    # None competes half-way through a search in rounds, for instance, if its end was re-trained.
+    # Where only the last ticket of a search is re-trained, earlier rounds have no competitors.
     return [competition for competition in found if competition.competing]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from prunus.report.competition import competitions
 from prunus.report.model import Comparison, Point
 from prunus.report.select import matching, sparsest_matching
-from prunus.report.tables import KEPT, margin_text, number, signed, spread
-from prunus.tasks.metrics import MetricInfo
+from prunus.report.tables import KEPT, margin_text, number, signed, spread_with_unit
 
 
 def finding(comparison: Comparison) -> str:
@@ -19,7 +18,7 @@ def finding(comparison: Comparison) -> str:
     metric, dense = comparison.metric, comparison.dense
     if dense is None:
         return "There is no dense network to compare with."
-    whole = f"the dense network ({_with_unit(metric, spread(metric, dense))})"
+    whole = f"the dense network ({spread_with_unit(metric, dense)})"
     if not comparison.series:
         return f"There is no subnetwork yet to compare with {whole}."
     found = [(series.name, matching(comparison, series)) for series in comparison.series]
@@ -76,7 +75,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def _evidence(comparison: Comparison) -> str:
-    """The picks on test data, which they were not picked by."""
+    """The picks on test data, which played no part in picking them."""
     dense, metric = comparison.dense, comparison.metric
     chosen = [p for s in comparison.series if (p := matching(comparison, s)) is not None]
     if dense is None or not chosen:
@@ -131,10 +130,6 @@ def _leads(comparison: Comparison) -> str:
 def _compared(comparison: Comparison) -> bool:
     """Whether there are networks with equally many weights."""
     return any(len(own.competing) > 1 for own in competitions(comparison))
-
-
-def _with_unit(metric: MetricInfo, text: str) -> str:
-    return f"{text} {metric.unit}".rstrip()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -140,7 +140,7 @@ class Point:
         return found
 
     def measured(self, measure: Measure, split: SplitName | None = None) -> Measured | None:
-        """The metric at one time or another; None if it has not been measured then."""
+        """The metric measured in this way; None if it has not been."""
         return measured(self.records, measure, split)
 
 
@@ -264,13 +264,14 @@ def series_of(records: Sequence[Record], split: SplitName | None = "validation")
 
 
 def _measures(records: Sequence[Record]) -> list[Measure]:
-    """What has been done with any of them; the others wait for it, rather than be mixed."""
+    """What was done with any of them; the others are left out until it is done with them too."""
     order: tuple[Measure, ...] = ("fine-tuned", "re-trained")
     return [m for m in order if any(m in r.measured for r in records)] or ["searched"]
 
 
 def _measured(records: Sequence[Record], measure: Measure) -> list[Record]:
-    """Copies of a run, as in two sweeps, count once: they have the same folder name, and hash."""
+    """Those that were measured. Copies of a run, as in two sweeps, count once: the hash in their
+    folder's name is the same."""
     found: dict[object, Record] = {}
     for record in records:
         if record.value(measure) is not None:
@@ -317,7 +318,7 @@ def _key(task: str, conditions: Mapping[str, Any]) -> _Key:
 
 
 def _decisive(conditions: Mapping[str, Any]) -> dict[str, Any]:
-    """Those in which networks must not differ, or they cannot be compared at all."""
+    """The conditions in which networks must agree to be compared at all."""
     return {n: v for n, v in conditions.items() if n.startswith("data") or n == "metric"}
 
 

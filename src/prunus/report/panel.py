@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from warnings import warn
 
 import numpy as np
@@ -20,11 +21,12 @@ from torch import Tensor
 from prunus.errors import PrunusWarning, TicketError
 from prunus.files import parse_json, read_text
 from prunus.masks import LayerDensity
-from prunus.report.parameters import as_text, flattened
+from prunus.report.parameters import as_text
 from prunus.report.records import Record
 from prunus.report.tables import KEPT, SIZES, scaled
 from prunus.runs.results import METRICS, EpochMetrics, parse_epoch
 from prunus.runs.settings import TaskOfRun
+from prunus.runs.settings_file import flattened
 from prunus.tasks.metrics import MetricInfo
 from prunus.tickets.ticket import Ticket
 
@@ -59,7 +61,8 @@ def describe(record: Record) -> dict[str, Any]:
 def retrain_command(record: Record) -> str | None:
     """What re-trains the ticket as it was re-trained, or else as the search trained.
 
-    It names folders outside of the run's, because no settings file may; but no code of others.
+    Folders outside the run's own are named on the command line, because no settings file may name
+    them. The code of others is not named.
     """
     if record.ticket is None:
         return None
@@ -125,7 +128,8 @@ def picture_urls(tickets: Sequence[Path]) -> dict[Path, dict[str, str]]:
     for side in SIDES:
         result, size = {}, 0
         for path in tickets:
-            urls = {name: as_data_url(shrunk(p, side)) for name, p in _read(path)[1].items()}
+            fractions = _read(path).fractions
+            urls = {name: as_data_url(shrunk(f, side)) for name, f in fractions.items()}
             size += sum(map(len, urls.values()))
             if size > PICTURES:
                 break
@@ -159,7 +163,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:
-    found = _of_ticket(record)
+    found = _ticket_of(record).layers
     if not found:
         return [{"name": n, "kept": round(100 * d, 3)} for n, d in record.layers.items()]
     return [
@@ -176,7 +180,7 @@ def _layers(record: Record) -> list[dict[str, Any]]:
 def _blocks(record: Record) -> list[dict[str, Any]]:
     """The layers of each module together; nothing if that is no more than the layers."""
     blocks: dict[str, list[LayerDensity]] = {}
-    found = _of_ticket(record)
+    found = _ticket_of(record).layers
     for layer in found:
         module = layer.name.rpartition(".")[0]
         blocks.setdefault(module.rpartition(".")[0] or module, []).append(layer)
@@ -194,22 +198,27 @@ def _blocks(record: Record) -> list[dict[str, Any]]:
 
 def versions_of(record: Record) -> dict[str, str]:
     """Of the programs that made a record's ticket, as it says."""
-    return _read(record.ticket)[2] if record.ticket else {}
+    return dict(_ticket_of(record).versions)
 
 
-def _of_ticket(record: Record) -> tuple[LayerDensity, ...]:
-    return _read(record.ticket)[0] if record.ticket else ()
+class _Content(NamedTuple):
+    """What the page shows of a ticket file; nothing if it cannot be read."""
+
+    layers: tuple[LayerDensity, ...] = ()
+    fractions: Mapping[str, Fractions] = MappingProxyType({})
+    """How much of each kernel is kept, by layer."""
+    versions: Mapping[str, str] = MappingProxyType({})
 
 
-_Content = tuple[tuple[LayerDensity, ...], dict[str, Fractions], dict[str, str]]
+def _ticket_of(record: Record) -> _Content:
+    return _read(record.ticket) if record.ticket else _Content()
 
 
 def _read(path: Path) -> _Content:
-    """Layers, pictures and versions of a ticket; nothing if it cannot be read."""
     try:
         status = path.stat()
     except OSError:  # moved, or not written yet
-        return (), {}, {}
+        return _Content()
     return _read_version(path, status.st_mtime_ns)
 
 
@@ -219,9 +228,9 @@ def _read_version(path: Path, version: int) -> _Content:  # noqa: ARG001
         ticket = Ticket.load(path)
     except TicketError as error:
         warn(f"left out the mask of a damaged ticket: {error}", PrunusWarning, stacklevel=2)
-        return (), {}, {}
+        return _Content()
     fractions = {name: kept_fractions(m) for name, m in ticket.mask.items() if m.numel()}
-    return ticket.mask.layers, fractions, dict(ticket.manifest.versions)
+    return _Content(ticket.mask.layers, fractions, ticket.manifest.versions)
 
 
 def _text(value: Any) -> str:
@@ -231,16 +240,16 @@ def _text(value: Any) -> str:
 # Pictures of masks
 
 
-def kept_fractions(mask: Tensor, side: int = LARGEST) -> Fractions:
+def kept_fractions(mask: Tensor) -> Fractions:
     """How much of each kernel is kept: outputs from top to bottom, inputs from left to right.
 
-    Where the layer has more than `side` outputs or inputs, neighbours are averaged.
+    Where the layer has more than `LARGEST` outputs or inputs, neighbours are averaged.
     """
     kept = mask.detach().numpy()
     if kept.ndim < 2:
         kept = kept.reshape(1, -1)
     means = kept.reshape(kept.shape[0], kept.shape[1], -1).mean(axis=2, dtype=np.float32)
-    return shrunk(means, side)
+    return shrunk(means, LARGEST)
 
 
 def shrunk(fractions: Fractions, side: int) -> Fractions:

@@ -10,7 +10,7 @@ from prunus.report.colours import OF_METHODS
 
 
 def curve_chart(field: str, title: str) -> dict[str, Any]:
-    """A training curve whose data, `rows` of `part`, `at` and `field`, the page puts in."""
+    """A training curve, into which the page puts its data: `rows` of `part`, `at` and `field`."""
     chart = (
         alt.Chart(alt.NamedData("rows"), width="container", height=150)
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=14))
@@ -33,7 +33,7 @@ def curve_chart(field: str, title: str) -> dict[str, Any]:
 
 
 def density_chart(title: str) -> dict[str, Any]:
-    """Horizontal bars, of `rows` with `name` and `kept`; the page knows how high it becomes."""
+    """Horizontal bars of `rows` with `name` and `kept`; the page sets the height."""
     chart = (
         alt.Chart(alt.NamedData("rows"), width="container")
         .mark_bar(color=OF_METHODS["cs"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from math import log
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prunus.files import write_atomically
+from prunus.files import write_atomically, write_json
 from prunus.report.export import with_ends
 from prunus.report.model import Comparison, Point
 from prunus.report.parameters import as_text
@@ -193,7 +192,7 @@ def write_pairs(
     }
     return [
         write_atomically(stem.with_name(f"{stem.name}.csv"), text.getvalue()),
-        write_atomically(stem.with_name(f"{stem.name}.json"), json.dumps(content, indent=1) + "\n"),
+        write_json(stem.with_name(f"{stem.name}.json"), content),
     ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prunus.report.read import RunFolder
+from prunus.runs.settings_file import flattened
 
 _ALWAYS_SHOWN = ("mask_init", "target_density")
 _CONDITIONS = ("recipe", "data", "data_fingerprint")
@@ -16,8 +17,8 @@ def run_parameters(runs: Sequence[RunFolder]) -> dict[Path, dict[str, Any]]:
     """The settings in which the runs of one row differ, for runs outside a sweep."""
     flat = {run.path: determining(run.settings) for run in runs}
     names = dict.fromkeys(name for values in flat.values() for name in values)
-    different = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
-    shown = dict.fromkeys((*_ALWAYS_SHOWN, *different))
+    varying = [n for n in names if len({repr(v.get(n)) for v in flat.values()}) > 1]
+    shown = dict.fromkeys((*_ALWAYS_SHOWN, *varying))
     return {
         path: {n: own[n] for n in shown if own.get(n) is not None} for path, own in flat.items()
     }
@@ -43,7 +44,8 @@ def different(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def telling(all_values: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A few names whose values tell all of them apart: drops follow from epochs, for example."""
+    """A few names whose values tell all of them apart: one that adds nothing to those before it, as
+    the drops of a rate often add nothing to the epochs, is left out."""
     chosen: list[str] = []
 
     def told_apart(names: Sequence[str]) -> int:
@@ -53,17 +55,6 @@ def telling(all_values: Sequence[Mapping[str, Any]]) -> list[str]:
         if told_apart([*chosen, name]) > told_apart(chosen):
             chosen.append(name)
     return chosen
-
-
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as `recipe.epochs`."""
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            result |= flattened(value, f"{prefix}{name}.")
-        else:
-            result[f"{prefix}{name}"] = value
-    return result
 
 
 def as_text(parameters: Mapping[str, Any]) -> str:

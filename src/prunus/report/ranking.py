@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any
 
 import altair as alt
 
-from prunus.report.charts import GREY, WIDTH, Width, axis_title, colours, limits
+from prunus.report.charts import GREY, WIDTH, Width, axis_title, colours, limits, point_data
 from prunus.report.competition import Competition, Entry, competitions
 from prunus.report.model import Comparison, Point, Series
 from prunus.report.panel_charts import readable
-from prunus.report.parameters import as_text
-from prunus.report.tables import KEPT, number, scaled, spread
+from prunus.report.tables import KEPT, number, scaled, spread, spread_with_unit
 
 MANY = 4
 """With fewer methods at a density, the plot against the density shows them just as well."""
@@ -21,7 +19,7 @@ _LINE = 30  # pixels
 
 
 def rankings(comparison: Comparison) -> list[Competition]:
-    """The competitions that have a plot: those of many methods, the best of which is first."""
+    """The competitions that have a plot of their own: those of many methods."""
     return [own for own in competitions(comparison) if len(own.competing) >= MANY]
 
 
@@ -35,8 +33,8 @@ def ranking_chart(
 ) -> alt.LayerChart:
     """A line for each method, the best first, with its 95 % interval; the dense network as a rule.
 
-    A circle is hollow where another method is surely better. Who keeps too many or too few weights
-    to compete has them behind the name.
+    A circle is hollow where another method is surely better. One that keeps too many or too few
+    weights to compete has its density behind the name.
     """
     metric, dense = comparison.metric, comparison.dense
     colour_of = colours(order)
@@ -117,22 +115,12 @@ def _row(
 ) -> dict[str, Any]:
     metric, point = comparison.metric, entry.point
     colour = colour_of[point.series.name]
-    found = point.value.estimate
-    ends = (found.low, found.high) if isfinite(found.error) else (found.mean, found.mean)
-    low, high = (scaled(metric, end) for end in ends)
-    reached = spread(metric, point.value)
     return {
+        **point_data(point, metric),
         "point": place,
         "at": at,
         "method": name,
-        "value": scaled(metric, found.mean),
-        "low": low,
-        "high": high,
         "colour": colour,
         "fill": "white" if entry.behind else colour,
-        "kept": spread(KEPT, point.density),
-        "reached": reached,
-        "settings": as_text(point.parameters),
-        "seeds": point.value.count,
-        "text": f"{name}: {reached} {metric.unit}".rstrip(),
+        "text": f"{name}: {spread_with_unit(metric, point.value)}",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +16,7 @@ from prunus.errors import PrunusWarning, SettingError
 from prunus.files import inside, parse_json, read_text
 from prunus.runs.results import RESULTS, RunResults, parse_results
 from prunus.runs.settings_file import parse_yaml
-
-Status = Literal["pending", "running", "finished", "failed"]
+from prunus.sweeps.state import Status
 
 
 class _FromFile(BaseModel):
@@ -114,17 +114,17 @@ def read_folders(root: Path) -> tuple[list[RunFolder], list[Sweep]]:
     """
     sweeps: dict[Path, Sweep] = {}
     for path in sorted(root.rglob("sweep.json")):
-        sweep = _read(path, Sweep)
-        if sweep is not None:
-            sweeps[path.parent] = sweep
+        with _leaving_out_damaged():
+            sweeps[path.parent] = _parsed(path, _content(path), Sweep)
     runs = [run for folder, sweep in sweeps.items() for run in _of_sweep(folder, sweep)]
     for path in sorted(root.rglob("settings.yaml")):
         if not any(folder in path.parents for folder in sweeps):
-            runs += _run(path.parent)
+            with _leaving_out_damaged():
+                runs.append(_run(path.parent))
     return runs, list(sweeps.values())
 
 
-def _of_sweep(folder: Path, sweep: Sweep) -> Iterator[RunFolder]:
+def _of_sweep(folder: Path, sweep: Sweep) -> list[RunFolder]:
     places = {}
     for run in sweep.runs:
         if run.folder and inside(run.folder, folder):
@@ -134,83 +134,80 @@ def _of_sweep(folder: Path, sweep: Sweep) -> Iterator[RunFolder]:
                 f"left out {run.folder!r:.200} of {folder / 'sweep.json'}: it is in another folder"
             )
             warn(text, PrunusWarning, stacklevel=2)
+    found = []
     for run in sweep.runs:
         path, _ = places.get(run.id, (None, ""))
         if path is not None and (path / "settings.yaml").exists():
-            yield from _run(path, run, places.get(run.needs or ""))
+            with _leaving_out_damaged():
+                found.append(_run(path, run, places.get(run.needs or "")))
+    return found
 
 
 def _run(
     folder: Path, sweep_run: SweepRun | None = None, source: tuple[Path, str] | None = None
-) -> list[RunFolder]:
-    """The run in a folder; nothing if it cannot be read."""
+) -> RunFolder:
     values = _content(folder / "settings.yaml")
     settings = _parsed(folder / "settings.yaml", values, _Settings)
-    results = None if settings is None else _results(folder / RESULTS, settings)
-    if settings is None or results is None:
-        return []
     method = settings.method or {}
-    return [
-        RunFolder(
-            path=folder,
-            command=settings.command,
-            task=settings.task,
-            seed=settings.seed,
-            method=str(method["name"]) if "name" in method else None,
-            settings=values,
-            results=results,
-            ticket=settings.ticket,
-            sweep_run=sweep_run,
-            source=source,
-        )
-    ]
+    return RunFolder(
+        path=folder,
+        command=settings.command,
+        task=settings.task,
+        seed=settings.seed,
+        method=str(method["name"]) if "name" in method else None,
+        settings=values,
+        results=_results(folder / RESULTS, settings),
+        ticket=settings.ticket,
+        sweep_run=sweep_run,
+        source=source,
+    )
 
 
-def _results(path: Path, settings: _Settings) -> RunResults | None:
-    """The results so far; None, and a warning, if they are damaged."""
+def _results(path: Path, settings: _Settings) -> RunResults:
+    """The results so far."""
     if not path.exists():
         return RunResults(
             command=settings.command, task=settings.task, label="", seed=settings.seed
         )
-    content = _content(path)
     try:
-        return None if content is _DAMAGED else parse_results(content)
+        return parse_results(_content(path))
     except SettingError as error:
-        _skip(path, str(error))
-    return None
+        raise _DamagedError(path, str(error)) from error
 
 
-_T = TypeVar("_T", bound=_FromFile)
-_DAMAGED = object()
+class _DamagedError(Exception):
+    """A file that cannot be read, and why."""
 
 
-def _read(path: Path, kind: type[_T]) -> _T | None:
-    return _parsed(path, _content(path), kind)
+@contextmanager
+def _leaving_out_damaged() -> Iterator[None]:
+    """Within this context, a damaged file ends the block, with a warning that names it."""
+    try:
+        yield
+    except _DamagedError as error:
+        path, why = error.args
+        warn(f"left out {path}, which is damaged: {why}", PrunusWarning, stacklevel=3)
 
 
 def _content(path: Path) -> Any:
-    """What a YAML or JSON file holds; `_DAMAGED`, and a warning, if it is not one."""
+    """What a YAML or JSON file holds."""
     try:
         text = read_text(path)
         return parse_json(text) if path.suffix == ".json" else parse_yaml(text)
     except OSError as error:
-        _skip(path, error.strerror or str(error))
+        raise _DamagedError(path, error.strerror or str(error)) from error
     except ValueError as error:  # bad UTF-8 is a ValueError
-        _skip(path, str(error))
-    return _DAMAGED
+        raise _DamagedError(path, str(error)) from error
 
 
-def _parsed(path: Path, content: Any, kind: type[_T]) -> _T | None:
-    if content is _DAMAGED:
-        return None
+_T = TypeVar("_T", bound=_FromFile)
+
+
+def _parsed(path: Path, content: Any, kind: type[_T]) -> _T:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        _skip(path, f"{where}: {first['msg']}" if where else first["msg"])
-    return None
-
-
-def _skip(path: Path, why: str) -> None:
-    warn(f"left out {path}, which is damaged: {why}", PrunusWarning, stacklevel=2)
+        why = f"{where}: {first['msg']}" if where else first["msg"]
+        raise _DamagedError(path, why) from error

@@ -101,9 +101,9 @@ def read_runs(root: Path) -> ReportData:
 
 
 def merged(found: Sequence[ReportData]) -> ReportData:
-    """Everything once: a run that is in several places counts as it is in the first.
+    """Everything once: of a run that is in several places, the first counts.
 
-    A ticket that was re-trained in one place counts as re-trained.
+    A ticket that was re-trained in any of them counts as re-trained.
     """
     records: dict[tuple[str, ...], Record] = {}
     for record in (record for data in found for record in data.records):
@@ -263,9 +263,9 @@ class _Tickets:
             self._by_name.setdefault((key[0].name, ticket.name), []).append(key)
 
     def source(self, run: RunFolder) -> Key | None:
-        """As a sweep says, or as the settings name the file.
+        """The record of the ticket that a run took: as a sweep says, or as its settings name it.
 
-        If runs were moved together, folder and file still have their names.
+        If runs were moved together, folder and file still have the same names.
         """
         if run.source is not None and run.sweep_run is not None and run.sweep_run.stage:
             return *run.source, run.sweep_run.stage

@@ -118,7 +118,7 @@ def whole_cost(series: Series) -> Cost:
 
 
 def _cost(series: Series, seed: int, last_round: int | None) -> Cost:
-    """Of all runs with a seed, each until `last_round`."""
+    """The cost of all runs with a seed, each until `last_round`."""
     epochs: dict[object, int] = {}
     for record in series.records:
         early = last_round is None or record.round is None or record.round <= last_round

@@ -10,7 +10,7 @@ from prunus.runs.speed import Speed
 
 
 def batches_of(points: Sequence[Point]) -> list[int]:
-    """Those that anything was measured with."""
+    """The batch sizes that anything was measured with."""
     return sorted({s.batch for p in points for r in p.records for s in r.speeds})
 
 

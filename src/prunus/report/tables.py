@@ -40,12 +40,9 @@ class Table:
         return text_table(self.header, rows, self.left)
 
 
-def heading(metric: MetricInfo) -> str:
-    """A column of values: `accuracy %`, `loss (nats)`."""
-    return _with_unit(metric, metric.name)
-
-
-def _with_unit(metric: MetricInfo, name: str) -> str:
+def heading(metric: MetricInfo, name: str = "") -> str:
+    """A column of values, `accuracy %` or `loss (nats)`; `name` replaces that of the metric."""
+    name = name or metric.name
     if metric.unit == "%":
         return f"{name} %"
     return f"{name} ({metric.unit})" if metric.unit else name
@@ -66,6 +63,11 @@ def spread(metric: MetricInfo, value: Measured | Estimate) -> str:
     estimate = value.estimate if isinstance(value, Measured) else value
     mean = number(metric, estimate.mean)
     return f"{mean}±{number(metric, estimate.error)}" if isfinite(estimate.error) else mean
+
+
+def spread_with_unit(metric: MetricInfo, value: Measured | Estimate) -> str:
+    """The same for a sentence: `91.20±0.35 %`."""
+    return f"{spread(metric, value)} {metric.unit}".rstrip()
 
 
 def signed(metric: MetricInfo, difference: Estimate) -> str:
@@ -177,7 +179,7 @@ def points_table(comparison: Comparison, *, sizes: bool = False) -> Table:
     batches = batches_of(points) if sizes else []
     header = ["method", "settings", "stage", heading(KEPT), *shown.values(),
               *(f"images/s, batch {batch}" for batch in batches),
-              *(_with_unit(metric, measure) for measure in measures), "epochs"]  # fmt: skip
+              *(heading(metric, measure) for measure in measures), "epochs"]  # fmt: skip
     rows = []
     if dense is not None:
         judged = f"matching on {comparison.split or 'test'}"

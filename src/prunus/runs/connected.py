@@ -43,7 +43,7 @@ def effective_density(model: nn.Module, mask: Mask, example: Tensor) -> float | 
 
 @torch.enable_grad()
 def _connected(model: nn.Module, mask: Mask, example: Tensor) -> int:
-    """How many of the weights are."""
+    """How many of the weights under `mask` are kept and connected."""
     copy = strip(deepcopy(model)).eval().float()
     weights = {c.name: c.parameter for c in candidates(copy) if c.is_weight}
     with torch.no_grad():
@@ -108,7 +108,7 @@ class _OnFlags(TorchFunctionMode):
         raise _UnknownError(name)
 
     def check(self, x: Any) -> None:
-        """Raise if somebody else made a value."""
+        """Raise if `x` was not made by us: then nobody knows what it depends on."""
         if id(x) not in self._ours:
             raise _UnknownError("a value of an operation that was not seen")
 
@@ -123,14 +123,14 @@ class _OnFlags(TorchFunctionMode):
         return flags
 
 
-# What a channel depends on
+# What each number of a result depends on, as sums of flags
 
 Computed = tuple[Any, tuple[Tensor, ...]]
 """What was made, and with which weights."""
 
 
 def _convolution(func: Any, x: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Computed:
-    """Each output channel on the input channels that it has any weight for, wherever those are."""
+    """An output channel depends on the input channels that it has any weight for, anywhere."""
     groups = kwargs.get("groups", args[4] if len(args) > 4 else 1)
     shape = func(x, weight, *args, **kwargs).shape
     channels, kernels = x.flatten(2).sum(2), weight.flatten(2).sum(2)
@@ -144,7 +144,7 @@ def _linear(_: Any, x: Tensor, weight: Tensor, *__: Any, **___: Any) -> Computed
 
 
 def _attention(_: Any, *args: Any, **__: Any) -> Computed:
-    """Each vector on all values of its channel, and in its head on all queries and keys."""
+    """A vector depends on all values of its channel, and on all queries and keys of its head."""
     heads, weight, last = args[4], args[5], args[11]
     pairs = zip(args[:3], weight.chunk(3), strict=True)
     query, key, value = ((x @ part.T).unflatten(-1, (heads, -1)) for x, part in pairs)
@@ -154,12 +154,12 @@ def _attention(_: Any, *args: Any, **__: Any) -> Computed:
 
 
 def _same(x: Tensor, *_: Any, **__: Any) -> Tensor:
-    """Each number on itself."""
+    """Each number depends on itself alone."""
     return x
 
 
 def _over_last(x: Tensor, over: Any, *_: Any, **__: Any) -> Tensor:
-    """On all that is normalised together."""
+    """Each number depends on all that is normalised with it."""
     axes = tuple(range(-len(over), 0))
     return x.sum(axes, keepdim=True).expand(x.shape)
 
@@ -178,7 +178,7 @@ def _over_group(x: Tensor, groups: int, *_: Any, **__: Any) -> Tensor:
 def _pooled(
     x: Tensor, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **more: Any
 ) -> Tensor:
-    """The largest on all that it is chosen from."""
+    """The largest number depends on all that it is chosen from."""
     if {dilation} - {1, (1, 1)} or more.pop("return_indices", False):
         raise _UnknownError("max_pool2d with dilation or indices")
     pooled: Tensor = F.avg_pool2d(x, size, stride, padding, more.get("ceil_mode", False))
@@ -186,7 +186,7 @@ def _pooled(
 
 
 def _padded(x: Tensor, pad: Any, *_: Any, **__: Any) -> Tensor:
-    """What is beside it depends on nothing, or with other modes on what is there already."""
+    """Padding depends on nothing, or in other modes only on what is there already."""
     return F.pad(x, pad)
 
 

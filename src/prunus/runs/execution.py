@@ -27,7 +27,7 @@ from prunus.runs.results import (
     write_results,
 )
 from prunus.runs.settings import RunSettings
-from prunus.runs.settings_file import write_settings
+from prunus.runs.settings_file import flattened, write_settings
 from prunus.runs.size import Size
 from prunus.tables import percent
 from prunus.tasks import MetricInfo, Recipe, Task
@@ -84,8 +84,9 @@ class Execution:
         Nothing is written before: a command that is refused leaves no folder."""
         if self.engine.is_main:
             write_settings(self.folder / "settings.yaml", self.settings)
+        settings = flattened(self.settings.model_dump(mode="json"))
         for tracker in self._trackers:
-            tracker.log_hyperparams(_flat(self.settings.model_dump(mode="json")))
+            tracker.log_hyperparams({name: _plain(value) for name, value in settings.items()})
         steps = epochs * self.steps_per_epoch
         self._run = Run(
             self.folder,
@@ -166,7 +167,7 @@ class Execution:
 
     def check(self, method: Method) -> None:
         """Raise, before hours are spent or anything is written, if a method cannot do its work:
-        for want of held-out data, or because its layers have no such budget of multiply-adds."""
+        held-out data is missing, or its layers cannot meet the budget of multiply-adds."""
         if isinstance(method, Counting) and method.counts_macs:
             self.engine.see(method.model, self.loader, self.task.inputs)
             method.costs()
@@ -221,7 +222,7 @@ class Execution:
 
 
 def density(model: nn.Module) -> float:
-    """Of the hard mask; a model without gates keeps everything."""
+    """The density of the hard mask; a model without gates keeps everything."""
     return Mask.of(model).density if gated_parameters(model) else 1.0
 
 
@@ -233,12 +234,6 @@ def _as_text(line: EpochMetrics, recipe: Recipe, metric: MetricInfo) -> str:
     return f"{text}  density {percent(line.density):>7}"
 
 
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as `recipe.epochs`, for trackers."""
-    result: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            result |= _flat(value, f"{prefix}{name}.")
-        else:
-            result[prefix + name] = value if isinstance(value, int | float) else str(value)
-    return result
+def _plain(value: Any) -> int | float | str:
+    """A setting as trackers take it."""
+    return value if isinstance(value, int | float) else str(value)

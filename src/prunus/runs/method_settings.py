@@ -21,12 +21,11 @@ class MethodSettings:
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         self.name, self._class = name, find_method(name)
         parsed = _schema(self._class).parse(self._class.complete(settings), within="method")
-        own: dict[str, Any] = {}
+        self._own: dict[str, Any] = {}
         self.group_options: dict[str, Any] = {}
         for setting in settings_of(self._class):
-            place = self.group_options if setting.of_optimiser else own
+            place = self.group_options if setting.of_optimiser else self._own
             place[setting.name] = getattr(parsed, setting.name)
-        self._own = own
         plain = parsed.model_dump(mode="json")
         idle = self._class.without_effect(plain)
         self.data: dict[str, Any] = {
@@ -75,7 +74,7 @@ def _schema(method: type[Method]) -> type[Schema]:
 
 
 def _type(setting: Setting) -> Any:
-    """What a person may write: for what is to be kept, `10%` too."""
+    """The type of what a person may write: a fraction to keep may also be `10%`."""
     if not setting.name.startswith("target_"):
         return setting.type
     return Annotated[setting.type, BeforeValidator(as_fraction)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from prunus.files import parse_json, read_text, write_atomically
+from prunus.files import parse_json, read_text, write_json
 from prunus.schema import Schema
 from prunus.version import __version__
 
@@ -58,8 +57,7 @@ class Stopwatch:
         """Write it, with the time until now."""
         seconds = round(self._before + time.monotonic() - self._began, 1)
         origin = self._origin.model_copy(update={"seconds": seconds})
-        content = origin.model_dump(mode="json", exclude_defaults=True)
-        write_atomically(self._path, json.dumps(content, indent=1) + "\n")
+        write_json(self._path, origin.model_dump(mode="json", exclude_defaults=True))
 
 
 def read_origin(folder: Path) -> Origin | None:

@@ -23,7 +23,7 @@ from prunus.tasks.metrics import ACCURACY, MetricInfo
 VERSION: Literal[2] = 2
 RESULTS, METRICS = "results.json", "metrics.jsonl"
 _LITTLE = 0.5
-"""Of the weights, below which a mask says little about the size of the network."""
+"""If less than this part of the weights can be removed, a mask says little about the size."""
 Values = dict[str, float]
 """Metric -> value, on one split of the data; empty where the task holds out nothing."""
 

@@ -66,7 +66,7 @@ class RunSettings(Schema):
 
     @property
     def names(self) -> list[str]:
-        """Of the task and the method, which may be code."""
+        """The names of the task and the method, which may stand for code."""
         return [self.task]
 
     @property

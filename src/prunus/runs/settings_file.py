@@ -17,13 +17,11 @@ _MOST_VALUES = 100_000
 """In a file of settings; the largest of ours has a few hundred."""
 _LONGEST_NUMBER = 100
 """Characters. Python can neither show nor quickly make integers of many thousands."""
-
-
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML, but `2:4` is text, as in its version 1.2, and not a number in base 60."""
+    """YAML, in which `2:4` is text, as in YAML 1.2, rather than a number in base 60."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
         tag = super().resolve(kind, value, implicit)
@@ -135,7 +133,7 @@ def write_settings(path: Path, settings: Schema) -> Path:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings on top of each other: later ones win. Text below a mapping is its name."""
+    """Nested settings laid over each other: later ones win. Text under a mapping is its name."""
     result: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
@@ -145,6 +143,27 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
                     below = {"name": below}
                 value = merge(below if isinstance(below, Mapping) else {}, value)
             result[name] = value
+    return result
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"method.mask_init": 0}` as `{"method": {"mask_init": 0}}`."""
+    result: dict[str, Any] = {}
+    for path, value in settings.items():
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        result = merge(result, value)
+    return result
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The inverse: nested settings as `recipe.epochs`."""
+    result: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            result |= flattened(value, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = value
     return result
 
 
@@ -159,8 +178,7 @@ def overrides(assignments: Iterable[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
-        names = path.split(".")
-        if not equals or not all(names):
+        if not equals or not all(path.split(".")):
             raise SettingError(
                 f"--set {assignment}: not of the form name=value, such as recipe.epochs=8"
             )
@@ -168,7 +186,5 @@ def overrides(assignments: Iterable[str]) -> dict[str, Any]:
             value = parse_yaml(text)
         except ValueError as error:
             raise SettingError(f"--set {assignment}: {text!r} is not a value: {error}") from error
-        for name in reversed(names):
-            value = {name: value}
-        result = merge(result, value)
+        result = merge(result, nested({path: value}))
     return result

@@ -57,7 +57,7 @@ class Size:
 
 
 class _FirstInputs(Watcher):
-    """A hook that keeps a sample of what the model is called with first, if that is one tensor."""
+    """A hook that keeps one sample of the model's first input, if that is a single tensor."""
 
     def __init__(self) -> None:
         self._seen = False

@@ -5,13 +5,12 @@ It stands beside the results, because equal runs on different machines differ in
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from prunus.files import parse_json, read_text, write_atomically
+from prunus.files import parse_json, read_text, write_json
 from prunus.schema import Schema
 
 SPEED = "speed.json"
@@ -65,5 +64,4 @@ def read_speeds(folder: Path) -> RunSpeeds:
 
 def write_speeds(folder: Path, speeds: RunSpeeds) -> Path:
     """Write `speed.json`."""
-    content = speeds.model_dump(mode="json")
-    return write_atomically(folder / SPEED, json.dumps(content, indent=1) + "\n")
+    return write_json(folder / SPEED, speeds.model_dump(mode="json"))

@@ -11,8 +11,10 @@ from torch import nn
 from prunus.errors import SettingError
 from prunus.gates import gated_parameters, plain_tensors
 from prunus.masks import Mask
+from prunus.methods import Method
 from prunus.randomness import seed_for
 from prunus.runs.execution import Execution
+from prunus.runs.method_settings import MethodSettings
 from prunus.runs.results import RunResults, StageResult, named_values, read_results
 from prunus.runs.settings import (
     PruneSettings,
@@ -50,21 +52,14 @@ def _train(execution: Execution) -> RunResults:
 def _search(execution: Execution) -> RunResults:
     settings = execution.settings
     assert isinstance(settings, SearchSettings)
-    recipe, steps = settings.recipe, execution.steps_per_epoch
+    recipe = settings.recipe
     if settings.rewind_epoch > recipe.epochs:
         raise SettingError(
             f"rewind_epoch={settings.rewind_epoch:g} lies after the {recipe.epochs} epochs of a "
             "round: choose an earlier one, or 0 for the initial weights"
         )
-    chosen = settings.make_method()
-    model = execution.network()
-    method = chosen.attach(
-        model,
-        steps=recipe.epochs * steps,
-        rewind_step=round(settings.rewind_epoch * steps),
-        seed=settings.seed,
-    )
-    execution.check(method)
+    chosen, model = settings.make_method(), execution.network()
+    method = _attached(execution, chosen, model, recipe.epochs, settings.rewind_epoch)
     method.check_rounds(settings.rounds)
     with execution.resumed(model, method, epochs=settings.rounds * recipe.epochs) as first:
         for number in range(first, settings.rounds):
@@ -81,13 +76,7 @@ def _search(execution: Execution) -> RunResults:
             # Measured before the next round resets weights and scores.
             result = execution.evaluate(stage, recipe.epochs, model)
             method.end_round()
-            ticket = method.ticket(
-                task=settings.task,
-                seed=settings.seed,
-                metrics=_values(result),
-                whole=settings.whole_tickets,
-            )
-            execution.record(result, ticket)
+            execution.record(result, _early_ticket(settings, method, result))
         return execution.finish()
 
 
@@ -96,16 +85,8 @@ def _prune(execution: Execution) -> RunResults:
     assert isinstance(settings, PruneSettings)
     searching, fine_tuning = settings.recipe.searching(), settings.recipe.fine_tuning()
     search, tune = Stage(0, "search"), Stage(1, "fine-tuning")
-    steps, k = execution.steps_per_epoch, settings.rewind_epoch
-    chosen = settings.make_method()
-    model = execution.network()
-    method = chosen.attach(
-        model,
-        steps=searching.epochs * steps,
-        rewind_step=None if k is None else round(k * steps),
-        seed=settings.seed,
-    )
-    execution.check(method)
+    chosen, model = settings.make_method(), execution.network()
+    method = _attached(execution, chosen, model, searching.epochs, settings.rewind_epoch)
     method.check_rounds(1)
     options = chosen.group_options
     with execution.resumed(model, method, epochs=settings.recipe.epochs) as first:
@@ -113,14 +94,8 @@ def _prune(execution: Execution) -> RunResults:
             execution.train(search, model, searching, method=method, group_options=options)
             method.harden(execution.judge(model))
             result = execution.evaluate(search, searching.epochs, model)
-            early = None
-            if k is not None:
-                early = method.ticket(
-                    task=settings.task,
-                    seed=settings.seed,
-                    metrics=_values(result),
-                    whole=settings.whole_tickets,
-                )
+            has_early = settings.rewind_epoch is not None
+            early = _early_ticket(settings, method, result) if has_early else None
             execution.record(result, early)
         execution.train(
             tune,
@@ -136,6 +111,37 @@ def _prune(execution: Execution) -> RunResults:
         )
         execution.record(result, ticket)
         return execution.finish()
+
+
+def _attached(
+    execution: Execution,
+    chosen: MethodSettings,
+    model: nn.Module,
+    epochs: int,
+    rewind_epoch: float | None,
+) -> Method:
+    """The method at work on the model, for rounds of so many epochs."""
+    steps = execution.steps_per_epoch
+    method = chosen.attach(
+        model,
+        steps=epochs * steps,
+        rewind_step=None if rewind_epoch is None else round(rewind_epoch * steps),
+        seed=execution.settings.seed,
+    )
+    execution.check(method)
+    return method
+
+
+def _early_ticket(
+    settings: SearchSettings | PruneSettings, method: Method, result: StageResult
+) -> Ticket:
+    """The mask with the weights `w^(k)`."""
+    return method.ticket(
+        task=settings.task,
+        seed=settings.seed,
+        metrics=_values(result),
+        whole=settings.whole_tickets,
+    )
 
 
 def _retrain(execution: Execution) -> RunResults:

@@ -29,7 +29,7 @@ from prunus.training.progress import RunConsole
 
 @dataclass(frozen=True)
 class Activity:
-    """Where a run under way is."""
+    """How far a run under way has come."""
 
     name: str
     epochs: int
@@ -68,7 +68,7 @@ class Watch:
         self._before[run.planned.id] = _epochs(run.folder)[0]
 
     def ended(self, run: RunState, *, now: bool = False) -> None:
-        """`now`: by its own work, not because it had been finished before."""
+        """`now`: it was done just now, rather than found finished."""
         planned = run.planned
         self._ended.add(planned.id)
         before = self._before.pop(planned.id, 0)
@@ -114,7 +114,7 @@ class Watch:
 
 
 class Display:
-    """One for all workers, wherever they are. `quiet` shows nothing."""
+    """Shows a sweep, whichever workers do it. `quiet` shows nothing."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or RunConsole(quiet=quiet)

@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 from prunus.errors import SettingError
-from prunus.runs.settings_file import merge
 
 Combination = dict[str, Any]
 """Dotted setting -> one value."""
@@ -31,16 +30,6 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
         )
     for parts in product(*axes):
         yield {name: value for part in parts for name, value in part.items()}
-
-
-def nested(combination: Combination) -> dict[str, Any]:
-    """As settings: `{"method.mask_init": 0}` is `{"method": {"mask_init": 0}}`."""
-    result: dict[str, Any] = {}
-    for path, value in combination.items():
-        for name in reversed(path.split(".")):
-            value = {name: value}
-        result = merge(result, value)
-    return result
 
 
 def shown(combination: Combination) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from prunus.files import expanded, resolved
 from prunus.lookup import unknown
 from prunus.runs.results import ticket_path
 from prunus.runs.settings import COMMANDS, RunSettings, SearchSettings, complete_rounds, resolve
-from prunus.runs.settings_file import merge
+from prunus.runs.settings_file import merge, nested
 from prunus.sweeps.experiment import DENSE, Experiment, Retraining, Row
-from prunus.sweeps.grid import combinations, nested, shown
+from prunus.sweeps.grid import combinations, shown
 from prunus.sweeps.planned import AwaitsRates, AwaitsTicket, Planned, Ready, load_cached
 from prunus.tasks import Task
 from prunus.tasks.registry import outline_task
@@ -151,9 +151,7 @@ class _Planner:
         kind = "even-rates" if row.even_rates else "rates"
         for other in list(self.runs.values()):
             same = (other.row, other.task, other.seed) == (row.rates_of, run.task, run.seed)
-            if not (same and isinstance(other, Ready)):
-                continue
-            if isinstance(other.settings, SearchSettings):
+            if same and isinstance(other, Ready) and isinstance(other.settings, SearchSettings):
                 wanted = {**given, "rounds": own.get("rounds", other.settings.rounds)}
                 settings = self._resolve("search", wanted, run.row)
                 copied = AwaitsRates(

@@ -97,7 +97,7 @@ Planned = Ready | AwaitsTicket | AwaitsRates
 
 
 def describe(run: Planned) -> str:
-    """A run in words: its task, its row, and its place there."""
+    """A run in words: its task, its row, and its settings there."""
     parts = [f"{name}={value}" for name, value in run.parameters.items()]
     if isinstance(run, AwaitsTicket):
         parts.append(f"{run.stage} re-trained")

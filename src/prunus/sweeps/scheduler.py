@@ -64,7 +64,7 @@ def run_sweep(
 
 
 def sweep_file(experiment: Experiment, out: Path) -> SweepFile:
-    """Where the state of the sweep is."""
+    """The file that holds the state of the sweep."""
     header = {"name": experiment.name, "experiment": experiment.model_dump(mode="json")}
     return SweepFile(out, header)
 
@@ -83,9 +83,9 @@ class Scheduler:
     """Submits runs as soon as what they need is there, and records how each ends.
 
     Finished runs are known by their `results.json` and never repeated; those in `spare` are not
-    done either. After a failure the others
-    continue; runs that need a failed one stay pending. `file` lists the runs that failed before:
-    `retry` tries them again. Runs that are not `wanted` stand in the file as well, as they are.
+    done either. After a failure the others continue, and runs that need the failed one stay
+    pending. `file` lists the runs that failed before: `retry` tries them again. It also lists the
+    runs that are not `wanted`, which are left as they are.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Scheduler:
 
 
 def _started(folder: Path) -> int:
-    """When a run last started, by the clock of its files: it then writes its settings."""
+    """When a run last started, by the time of its settings file: starting, it writes that."""
     try:
         return (folder / "settings.yaml").stat().st_mtime_ns
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prunus.errors import PrunusError, SettingError
-from prunus.files import parse_json, read_text, resolved, write_atomically
+from prunus.files import parse_json, read_text, resolved, write_json
 from prunus.runs.results import read_results
 from prunus.runs.settings import RunSettings
 from prunus.sweeps.planned import Planned, Ready, describe
@@ -31,8 +30,8 @@ class RunState:
     status: Status = "pending"
     error: str | None = None
     settings: RunSettings | None = None
-    """None as long as they depend on what another run finds, and where that was not looked for
-    because the results are known."""
+    """None as long as they depend on what another run finds; and if that run is not done here,
+    because the results are known already."""
 
     @property
     def folder(self) -> Path | None:
@@ -161,7 +160,7 @@ class SweepFile:
         self._header = {"version": VERSION, **header}
         self._not_before = 0.0
         self.lock: FolderLock | None = None
-        """Of the sweep at work, which notices if its folder is moved: it is not made anew."""
+        """Of the sweep at work. It notices if the folder is moved, so that none is made anew."""
 
     def failures(self) -> dict[str, str]:
         """Id of each run that failed when the sweep ran last -> its cause."""
@@ -190,7 +189,7 @@ class SweepFile:
         if self.lock is not None:
             self.lock.check()
         content = {**self._header, "runs": [run.as_data(self.folder) for run in runs]}
-        write_atomically(self.path, json.dumps(content, indent=1) + "\n")
+        write_json(self.path, content)
         now = time.monotonic()
         self._not_before = now + max(0.2, (now - began) / _SHARE)
         return True

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from prunus.errors import TicketError, how_to_install
+from prunus.errors import TicketError, first_line, how_to_install
 from prunus.files import expanded, write_atomically
 from prunus.tables import percent
 
@@ -57,8 +57,7 @@ def pull(repo_id: str | os.PathLike[str], *, revision: str | None, token: str | 
             os.fspath(repo_id), TICKET, revision=revision, token=token, library_name="prunus"
         )
     except (OSError, ValueError) as error:  # no such repository, no network, not a name
-        reason = str(error).strip().partition("\n")[0]
-        raise TicketError(f"no ticket could be had from {repo_id}: {reason}") from error
+        raise TicketError(f"no ticket could be had from {repo_id}: {first_line(error)}") from error
     return Path(file)
 
 
@@ -122,7 +121,7 @@ def _table(rows: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what Markdown or HTML would take for more than text: tickets come from anywhere."""
+    """The text without anything special to Markdown or HTML: tickets come from anywhere."""
     return re.sub(r"[^\w .,:;/+%()=-]", "", " ".join(text.split()))
 
 

@@ -252,8 +252,7 @@ class Ticket:
             )
 
     def _content(self) -> Content:
-        masks = {name: self.mask[name] for name in self.mask}
-        return Content(masks, self.weights, vars(self.manifest), self.whole)
+        return Content(self.mask, self.weights, vars(self.manifest), self.whole)
 
 
 def _can_train(tensor: Tensor, *, infinite: bool) -> bool:

@@ -31,9 +31,8 @@ class StopRequests:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequests:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # Python allows handlers only there
+        # Python allows handlers only in the main thread.
+        if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 

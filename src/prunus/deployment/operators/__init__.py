@@ -34,7 +34,7 @@ from prunus.deployment.operators.walk import (
     Unsupported,
     Value,
 )
-from prunus_runtime.graph import Operation
+from prunus_runtime.graph import Array, Operation
 
 __all__ = [
     "ON_SCORES",
@@ -43,6 +43,7 @@ __all__ = [
     "Scores",
     "Unsupported",
     "Value",
+    "array_of",
     "compute",
     "evaluate",
     "tensors_of",
@@ -62,6 +63,12 @@ def tensors_of(operation: Operation, shape: Sequence[int] = ()) -> dict[str, Ten
     if operation.kind in ("affine", "norm"):
         return {name: t.reshape(-1, *[1] * (len(shape) - 1)) for name, t in tensors.items()}
     return tensors
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A tensor as an operation holds it: float32, in memory of its own."""
+    array: Array = tensor.detach().to(torch.float32).contiguous().numpy().copy()
+    return array
 
 
 def evaluate(operation: Operation, *inputs: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ def _under(walk: Walk, scores: Scores, mask: Any) -> Scores:
 
 
 def _added(walk: Walk, hidden: Tensor) -> Value:
-    """What is added to the scores of each key, by its token. All layers have the same."""
+    """What is added to the scores of each key, by its token; made once for all layers."""
     table = torch.where(hidden, LOWEST, 0.0)[:, None]
     for operation in walk.operations.values():
         known = operation.tensors.get("table")

@@ -187,9 +187,9 @@ def _gelu_tanh_of(walk: Walk, half: Value, rest: Value) -> Value | None:
 def _scaled(walk: Walk, y: str, factor: float) -> str | None:
     """`x`, if `y` is `factor * x`."""
     operation = walk.operations.get(y)
-    if operation is None or _constants(operation) is None:
+    if operation is None or (constants := _constants(operation)) is None:
         return None
-    scale, shift = _constants(operation) or (0, 0)
+    scale, shift = constants
     return operation.inputs[0] if abs(scale - factor) < 1e-6 and shift == 0 else None
 
 

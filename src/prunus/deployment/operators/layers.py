@@ -229,7 +229,7 @@ def _compute_adaptive_avg_pool(a: Attributes, _: Tensors, x: Any) -> Any:
 
 
 def avg_pool_tensors(a: Attributes, shape: Sequence[int]) -> dict[str, Tensor]:
-    """The fraction of each window that its mean is over, unless all are whole."""
+    """The fraction of each window that its mean counts, unless every window counts whole."""
     inner = padded(torch.ones(1, 1, *shape[1:]), a["count_padding"], 1.0)
     pairs = zip(a["padding"], a["count_padding"], strict=True)
     outer = padded(inner, [whole - part for whole, part in pairs])

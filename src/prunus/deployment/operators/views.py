@@ -99,7 +99,7 @@ def settled(walk: Walk, x: Value) -> Value:
 
 
 def without_axis(axes: Axes, dim: int, keep: bool) -> Axes:
-    """The axes without one, of which one element is left; with `keep` it has size 1."""
+    """The axes without `dim`, of which one element is left; with `keep` it stays, of size 1."""
     dim %= len(axes)
     return (*axes[:dim], *([()] if keep else []), *axes[dim + 1 :])
 

@@ -95,7 +95,7 @@ def pair_of(value: Any) -> list[int]:
 
 
 def is_symmetric(padding: Sequence[int]) -> bool:
-    """Whether a layer of PyTorch can have this [top, left, bottom, right]."""
+    """Whether a layer of PyTorch can have this padding [top, left, bottom, right]."""
     return list(padding[:2]) == list(padding[2:])
 
 

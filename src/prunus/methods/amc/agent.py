@@ -17,6 +17,8 @@ from torch.optim import Optimizer
 from prunus.methods.amc.environment import AMCEnvironment, own_randomness
 
 _ACTOR_LR, _CRITIC_LR = 1e-4, 1e-3
+_SIGMA, _DECAY = 1.0, 0.95
+"""Of the noise on actions in [-1, 1]; AMC's sigma of 0.5 is for actions in [0, 1]."""
 
 
 def attempt(environment: AMCEnvironment, *, episodes: int, warmup: int, seed: int) -> None:
@@ -57,19 +59,15 @@ class _DDPG(DDPG):
 
 
 class _Noise(ActionNoise):
-    """Normal noise on actions in [-1, 1] that fades from episode to episode.
+    """Normal noise that fades from episode to episode; none while attempts are random anyway."""
 
-    None while attempts are random anyway. AMC's sigma of 0.5 is for actions in [0, 1].
-    """
-
-    def __init__(self, warmup: int, sigma: float = 1.0, decay: float = 0.95) -> None:
+    def __init__(self, warmup: int) -> None:
         super().__init__()
-        self._sigma, self._decay = sigma, decay
         self._episode = -warmup - 1  # learn() resets once before the first
 
     def reset(self) -> None:
         self._episode += 1
 
     def __call__(self) -> NDArray[np.float32]:
-        sigma = self._sigma * self._decay**self._episode if self._episode >= 0 else 0.0
+        sigma = _SIGMA * _DECAY**self._episode if self._episode >= 0 else 0.0
         return np.random.normal(0.0, sigma, 1).astype(np.float32)

@@ -99,7 +99,7 @@ def cut_scores(
 
 
 def competition_of(gates: Sequence[SigmoidGate], **options: Any) -> Competition:
-    """Among the scores of these gates."""
+    """The competition among the scores of these gates."""
     processes = processes_of([gate.score for gate in gates])
     sizes = [gate.layout.weights_per_gate for gate in gates]
     return Competition(sizes, processes=processes, **options)
@@ -126,7 +126,7 @@ def _cuts(
 
 
 def _below(parts: Sequence[Ranked], processes: Processes) -> float:
-    """A key below all but those of minus infinity."""
+    """A key below all others, except those of minus infinity."""
     here = torch.stack([part.lowest() for part in parts]).min()
     lowest = torch.tensor(min(processes.gather(here.item())), dtype=here.dtype)
     return float(torch.nextafter(lowest, torch.full_like(lowest, -torch.inf)))

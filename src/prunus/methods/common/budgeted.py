@@ -22,7 +22,7 @@ class Counting(Method[G]):
 
     @property
     def counts_macs(self) -> bool:
-        """Whether it does."""
+        """Whether it matters how often each weight is used."""
         raise NotImplementedError
 
     def check_costs(self, costs: Mapping[str, float]) -> None:

@@ -25,7 +25,7 @@ _HALVINGS = 30
 """How often the range of a price is halved."""
 
 _ENDLESS = 1e30
-"""At this price a multiply-add is everything."""
+"""At this price nothing but multiply-adds matters."""
 
 
 class Budget(NamedTuple):
@@ -35,7 +35,7 @@ class Budget(NamedTuple):
     macs: float | None = None
 
     def towards(self, end: Budget, progress: float) -> Budget:
-        """Between this and `end`, which says what is limited (see `cubic`)."""
+        """The budget between this and `end`, with the limits that `end` has (see `cubic`)."""
         pairs = zip(self, end, strict=True)
         way = (b if a is None or b is None else cubic(a, b, progress) for a, b in pairs)
         return Budget(*way)
@@ -46,7 +46,7 @@ EVERYTHING = Budget(1.0, 1.0)
 
 @dataclass(frozen=True)
 class Competition:
-    """Decides how far a list of tensors is kept."""
+    """Decides which numbers of a list of tensors are kept."""
 
     sizes: Sequence[int]
     """How many weights a number of each tensor stands for."""

@@ -190,9 +190,8 @@ def _bracket(parts: Sequence[Ranked], budget: float, processes: Processes) -> tu
     sizes = processes.sum(np.array([part.values.numel() for part in parts]))
     number = int(sizes.sum())
     # Of n numbers, k in a sample leave about n/sqrt(k) between the two keys: so neither is large.
-    stride = (
-        int(number / min(_SAMPLE, 1 + 4 * number ** (2 / 3))) | 1
-    )  # odd, because shapes are even
+    # The stride is odd, because shapes are even.
+    stride = int(number / min(_SAMPLE, 1 + 4 * number ** (2 / 3))) | 1
     samples = [part.sample(stride) for part in parts]
     weights = np.repeat([part.weight for part in parts], [len(sample) for sample in samples])
     keys = np.concatenate(processes.gather(np.concatenate(samples)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prunus.gates import FixedGate
 from prunus.methods.base import Method
-from prunus.methods.common.competition import Scope as Scope
+from prunus.methods.common.competition import Scope
 from prunus.methods.common.targets import check_reachable
 from prunus.methods.hooks import G
 from prunus.methods.settings import DENSITY, Declared, Must, setting

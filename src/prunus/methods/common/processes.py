@@ -1,4 +1,4 @@
-"""What the processes of a distributed run have between them: so all of them decide the same."""
+"""What the processes of a distributed run tell each other, so that all of them decide the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 
 
 class Processes:
-    """Those that share out a model's parameters: one alone, which has everything."""
+    """The processes that share out a model's parameters; here one alone, which has everything."""
 
     rank: int = 0
 
@@ -38,7 +38,7 @@ ALONE = Processes()
 
 
 class Sharing(Processes):
-    """Processes that have some rows each of every tensor (`fully_shard`)."""
+    """Processes each of which has some rows of every tensor (`fully_shard`)."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -51,7 +51,7 @@ class Sharing(Processes):
 
 
 def processes_of(tensors: Sequence[Tensor]) -> Processes:
-    """Those that have a part of the tensors."""
+    """The processes that have a part of the tensors."""
     sharded: list[Any] = [tensor for tensor in tensors if is_sharded(tensor)]
     if not sharded:
         return ALONE

@@ -45,9 +45,9 @@ class WorkerProcess:
                 os.kill(self._process.pid, signal.SIGTERM)
 
     def end(self, *, dying: bool = False) -> int | None:
-        """Kill it: it has no work, or none that could be lost. Returns its exit code.
+        """Kill it, because it has no work that could be lost. Returns its exit code.
 
-        `dying`: it goes by itself, and its own exit code is of interest.
+        `dying`: it is ending by itself, so wait for its own exit code first.
         """
         if dying:
             self._process.join(1)
