@@ -214,7 +214,7 @@ def test_a_run_waits_for_another_at_work_on_it_but_not_for_ever(tmp_path, monkey
     lock = FolderLock(settings.folder)
     lock.acquire()
     monkeypatch.setattr("prunus.sweeps.work.PATIENCE", 0.5)
-    with pytest.raises(RunFailedError, match="is at work on this run"):
+    with pytest.raises(RunFailedError, match="is at work in"):
         run_one(settings.model_dump(mode="json"))
     other = settings.model_copy(update={"data_fingerprint": "other"}).model_dump(mode="json")
     with pytest.raises(RunFailedError, match="not those that the run was planned with"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -500,6 +501,13 @@ class TestLoadingWhatIsNotATicket:
 
     def test_a_folder(self, tmp_path: Path) -> None:
         with pytest.raises(TicketError, match=r"cannot read the ticket .*directory"):
+            Ticket.load(tmp_path)
+
+    def test_the_folder_of_a_run_names_its_newest_ticket(self, tmp_path: Path) -> None:
+        for age, name in enumerate(("round-10", "round-9")):
+            saved = ticket_for(network()).save(tmp_path / "tickets" / f"{name}.safetensors")
+            os.utime(saved, (100 - age, 100 - age))
+        with pytest.raises(TicketError, match=r"such as .*round-10\.safetensors"):
             Ticket.load(tmp_path)
 
     @pytest.mark.parametrize("content", [b"", b"\0" * 8, b"PK\x03\x04" * 100, b"\xff" * 64])

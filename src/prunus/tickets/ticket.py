@@ -173,6 +173,12 @@ class Ticket:
         """Read and validate a ticket file; anything wrong with it is a `TicketError`."""
         try:
             data = read_file(path)
+        except IsADirectoryError as error:
+            inside = sorted(Path(path).glob("tickets/*.safetensors"), key=os.path.getmtime)
+            newest = f", such as {inside[-1]}" if inside else ""
+            raise TicketError(
+                f"cannot read the ticket {path}: it is a directory, and a ticket is a file{newest}"
+            ) from error
         except OSError as error:
             raise TicketError(f"cannot read the ticket {path}: {error.strerror}") from error
         try:

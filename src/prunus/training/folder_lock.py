@@ -43,7 +43,7 @@ class FolderLock:
             owner = self._file.read().strip()
             self._file.close()
             raise BusyError(
-                f"process {owner} is at work on this run in {self._path.parent}: wait for it, or "
+                f"process {owner} is at work in {self._path.parent}: wait for it, or "
                 "stop it (Ctrl-C) and run the command again"
             ) from error
         try:
